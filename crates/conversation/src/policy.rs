@@ -1,0 +1,110 @@
+//! Every tunable of the conversation, with its unit and the reason for its default. An operator sets them in an agent's
+//! `[policy.*]` tables; a recording carries the policy that it was made under.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    pub turn: TurnPolicy,
+    pub playback: PlaybackPolicy,
+    pub gate: GatePolicy,
+    pub response: ResponsePolicy,
+}
+
+/// Who decides that the caller's turn has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnEnd {
+    /// The model's semantic turn detection, as events only.
+    #[default]
+    Model,
+    /// The local voice activity detector and `hangover_ms`; we commit the caller's audio ourselves.
+    Local,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnPolicy {
+    pub end: TurnEnd,
+    /// Speech this long is confirmed: shorter is a false start. Must stay under `playback.lead_ms`, or a false start
+    /// is audible as a hole.
+    pub confirm_ms: u32,
+    /// A gap this long inside tentative speech retracts it.
+    pub retract_ms: u32,
+    /// Silence this long after confirmed speech makes the caller quiet. Shorter gaps are the same utterance.
+    pub hangover_ms: u32,
+    /// Quieter than this is not speech, whatever the detector says.
+    pub floor_dbfs: i8,
+    /// With `end = "model"`: quiet this long without a word from the model's turn detection closes the turn anyway.
+    pub model_end_timeout_ms: u32,
+}
+
+impl Default for TurnPolicy {
+    fn default() -> Self {
+        Self {
+            end: TurnEnd::Model,
+            confirm_ms: 200,
+            retract_ms: 100,
+            hangover_ms: 300,
+            floor_dbfs: -50,
+            // The slowest semantic detection waits about 8 s (eagerness low); auto about 4 s.
+            model_end_timeout_ms: 6_000,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlaybackPolicy {
+    /// Audio in the carrier's buffer ahead of real time (behaviour.md 3: 400, never under 200).
+    pub lead_ms: u32,
+    /// Audio in one carrier message: fewer messages against a finer hold.
+    pub chunk_ms: u32,
+    /// A mark at least this often (behaviour.md 3).
+    pub mark_every_ms: u32,
+    /// A mark that has not returned this long after its audio must have ended is taken as lost.
+    pub mark_grace_ms: u32,
+}
+
+impl Default for PlaybackPolicy {
+    fn default() -> Self {
+        Self { lead_ms: 400, chunk_ms: 100, mark_every_ms: 200, mark_grace_ms: 2_000 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatePolicy {
+    /// Silence of both sides before an unasked delivery may start (behaviour.md 5).
+    pub quiet_ms: u32,
+    /// A delivery is heard when all but this much of its audio is proven (behaviour.md 5).
+    pub heard_slack_ms: u32,
+    /// Offers of its own accord before a delivery only joins the caller's turns.
+    pub max_offers: u32,
+}
+
+impl Default for GatePolicy {
+    fn default() -> Self {
+        Self { quiet_ms: 650, heard_slack_ms: 300, max_offers: 3 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponsePolicy {
+    /// A response that the provider does not even start in this time is asked for again.
+    pub create_timeout_ms: u32,
+    /// After a cancel we close our own record this long later, whatever the provider says.
+    pub cancel_timeout_ms: u32,
+    /// Attempts at one owed answer, the first included.
+    pub max_attempts: u32,
+    /// Wait before the next attempt; doubles each time.
+    pub retry_base_ms: u32,
+}
+
+impl Default for ResponsePolicy {
+    fn default() -> Self {
+        Self { create_timeout_ms: 10_000, cancel_timeout_ms: 1_000, max_attempts: 3, retry_base_ms: 300 }
+    }
+}
