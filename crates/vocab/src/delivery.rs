@@ -83,6 +83,8 @@ pub enum DeliveryChange {
     Interrupted {
         heard: AudioMs,
     },
+    /// All of it went out and no mark came back: uncertain, never volunteered as news again.
+    Unproven { possible: AudioMs },
     /// Offered but never sounded (response failed or was silent): ready again, not counted as an offer.
     Withdrawn,
     Suppressed {
