@@ -1,0 +1,503 @@
+//! The router: takes an input, hands it to the clock that owns it, and lets the consequences settle. Nothing is judged here.
+
+use crate::command::{CloseReason, Command, Measure};
+use crate::deadline::{Deadline, Deadlines};
+use crate::decision::{Decision, DropReason, LatePart};
+use crate::gate::GateReason;
+use crate::history::History;
+use crate::input::Input;
+use crate::owed::{AgentState, Owed};
+use crate::pending::PendingDeliveries;
+use crate::playback::PlaybackClock;
+use crate::policy::{Policy, TurnEnd};
+use crate::response::{Ended, Purpose, ResponseClock};
+use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
+use crate::work::{Output, Telling, WorkClock};
+use vocab::delivery::DeliveryChange;
+use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
+use vocab::work::{Proposal, WorkCommand, WorkEvent};
+use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples, VoiceEvidence};
+
+/// Tool calls that one response may propose; a model in a loop must end (cases 3.7 of models.md).
+const MAX_CALLS_A_RESPONSE: u32 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// Closes at the next silent moment with nothing owed.
+    Draining,
+    Closed,
+}
+
+pub struct Conversation {
+    pub(crate) policy: Policy,
+    pub(crate) now: CallTime,
+    pub(crate) phase: Phase,
+    pub(crate) model_ready: bool,
+    pub(crate) turn: TurnTracker,
+    pub(crate) responses: ResponseClock,
+    pub(crate) playback: PlaybackClock,
+    pub(crate) work: WorkClock,
+    pub(crate) owed: Owed,
+    pub(crate) pending: PendingDeliveries,
+    pub(crate) history: History,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) published: AgentState,
+}
+
+impl Conversation {
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            now: CallTime(0),
+            phase: Phase::Open,
+            model_ready: false,
+            turn: TurnTracker::new(),
+            responses: ResponseClock::default(),
+            playback: PlaybackClock::default(),
+            work: WorkClock::default(),
+            owed: Owed::default(),
+            pending: PendingDeliveries::default(),
+            history: History::default(),
+            deadlines: Deadlines::default(),
+            published: AgentState::Listening,
+        }
+    }
+
+    /// When the driver must step again if nothing else happens.
+    pub fn next_deadline(&self) -> Option<CallTime> {
+        self.deadlines.next()
+    }
+
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub fn agent_state(&self) -> AgentState {
+        self.published
+    }
+
+    /// The stream is over; nothing more will be commanded.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Takes one input at its time. `at` never runs backwards; an earlier one is taken as now.
+    pub fn step(&mut self, at: CallTime, input: Input, out: &mut Vec<Command>) {
+        self.now = self.now.max(at);
+        if self.phase == Phase::Closed {
+            return self.step_closed(input);
+        }
+        let mut moved = self.fire_deadlines(out);
+        moved |= match input {
+            Input::CallerAudio { samples, evidence } => self.caller_audio(samples, evidence, out),
+            Input::CallStarted { greeting } => {
+                self.owed.greeting = greeting;
+                true
+            }
+            Input::MarkReturned { mark } => self.mark_returned(mark, out),
+            Input::DtmfPressed { digit } => {
+                let text = format!("The caller pressed {digit} on the keypad.");
+                out.push(Command::Model(ModelCommand::AddContext { text }));
+                true
+            }
+            Input::StreamEnded => {
+                self.stream_ended(out);
+                false
+            }
+            Input::Model(event) => self.model_event(event, out),
+            Input::Work(event) => self.work_event(event, out),
+            Input::DrainRequested => {
+                self.phase = Phase::Draining;
+                true
+            }
+            Input::TimePassed => false,
+        };
+        if moved && self.phase != Phase::Closed {
+            self.settle(out);
+        }
+    }
+
+    /// After the stream only the executor's word can still matter: nothing to say it to.
+    fn step_closed(&mut self, input: Input) {
+        if let Input::Work(WorkEvent::Saved { save }) = input {
+            self.pending.saved(save);
+        }
+    }
+
+    fn fire_deadlines(&mut self, out: &mut Vec<Command>) -> bool {
+        let mut moved = false;
+        while let Some(deadline) = self.deadlines.take_due(self.now) {
+            moved = true;
+            match deadline {
+                // The pump runs, and the gate judges, when the step settles.
+                Deadline::SendDue | Deadline::QuietOver | Deadline::AnswerWait | Deadline::DeliveryStale => {}
+                Deadline::MarkLost => self.playback.give_up_marks(self.now, &self.policy.playback),
+                Deadline::FenceLost => self.playback.give_up_fence(),
+                Deadline::ModelTurnEnd => {
+                    if self.turn.open_turn().is_some() && !self.turn.caller_is_speaking() {
+                        out.push(Command::Model(ModelCommand::CommitTurn));
+                        self.close_turn(TurnEndedBy::Timeout, out);
+                    }
+                }
+                Deadline::CreateTimeout => {
+                    if let Some(response) = self.responses.in_slot() {
+                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
+                        self.create_refused(response, false, out);
+                    }
+                }
+                Deadline::CancelTimeout => {
+                    if let Some(ended) = self.responses.close_cancelled() {
+                        self.response_ended(ended, out);
+                    }
+                }
+                Deadline::RetryDue => self.responses.retry_now(),
+                Deadline::InlineWait => {
+                    let outputs = self.work.accept_overdue(self.now);
+                    submit(outputs, out);
+                }
+            }
+        }
+        moved
+    }
+
+    // ---- the user clock -------------------------------------------------------------------------------------------------
+
+    /// Most frames change nothing and cost nothing more.
+    fn caller_audio(&mut self, samples: Samples, evidence: VoiceEvidence, out: &mut Vec<Command>) -> bool {
+        let Some(change) = self.turn.hear(self.now, samples, evidence, &self.policy.turn) else { return false };
+        match change {
+            VoiceChange::Started => self.hold_voice(out),
+            VoiceChange::Retracted => self.resume_voice(out),
+            VoiceChange::Confirmed => {
+                self.barge_in(out);
+                self.deadlines.set(Deadline::ModelTurnEnd, None);
+                if let Some(turn) = self.turn.open() {
+                    out.push(Command::Explain(Decision::TurnOpened { turn }));
+                }
+            }
+            VoiceChange::Paused => {}
+            VoiceChange::Continued => self.deadlines.set(Deadline::ModelTurnEnd, None),
+            VoiceChange::Stopped => {
+                out.push(Command::Explain(Decision::SpeechEnded));
+                match self.turn.ended_by_quiet(&self.policy.turn) {
+                    Some(by) => {
+                        if by == TurnEndedBy::Hangover {
+                            out.push(Command::Model(ModelCommand::CommitTurn));
+                        }
+                        self.close_turn(by, out);
+                    }
+                    None if self.turn.open_turn().is_some() => {
+                        let patience = u64::from(self.policy.turn.model_end_timeout_ms);
+                        self.deadlines.set(Deadline::ModelTurnEnd, Some(self.now.plus_ms(patience)));
+                    }
+                    None => {}
+                }
+            }
+        }
+        true
+    }
+
+    fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
+        self.deadlines.set(Deadline::ModelTurnEnd, None);
+        if let Some(turn) = self.turn.close() {
+            self.owed.turn = Some(turn);
+            self.owed.turn_ended_at = Some(self.turn.last_speech().unwrap_or(self.now));
+            out.push(Command::Explain(Decision::TurnClosed { turn, by }));
+        }
+    }
+
+    fn model_committed(&mut self, item: ModelItemId, out: &mut Vec<Command>) {
+        match self.policy.turn.end {
+            // Our own commit, echoed: the turn closed when we sent it.
+            TurnEnd::Local => {
+                if let Some(turn) = self.turn.latest_turn() {
+                    self.history.caller_spoke(turn, item);
+                }
+            }
+            TurnEnd::Model => {
+                let (turn, pausing) = self.turn.model_committed();
+                self.history.caller_spoke(turn, item);
+                if pausing {
+                    self.close_turn(TurnEndedBy::Model, out);
+                }
+            }
+        }
+    }
+
+    // ---- the response clock ---------------------------------------------------------------------------------------------
+
+    fn model_event(&mut self, event: ModelEvent, out: &mut Vec<Command>) -> bool {
+        match event {
+            ModelEvent::SessionReady => self.model_ready = true,
+            // The local detector is faster and is the one that is judged.
+            ModelEvent::SpeechStarted | ModelEvent::SpeechStopped => return false,
+            ModelEvent::TurnCommitted { item } => self.model_committed(item, out),
+            ModelEvent::CallerTranscript { item, text } => {
+                if let Some(turn) = self.history.caller_transcript(item, &text) {
+                    out.push(Command::Explain(Decision::CallerSaid { turn, text }));
+                }
+                return false;
+            }
+            ModelEvent::ResponseCreated { response, request } => {
+                self.responses.created(self.now, response, request);
+            }
+            ModelEvent::AudioReceived { response, item, samples } => self.audio_received(response, item, samples, out),
+            ModelEvent::TranscriptReceived { response, text, .. } => {
+                if let Some(id) = self.responses.by_model(response).filter(|id| self.responses.is_wanted(*id)) {
+                    self.history.agent_text(id, &text);
+                }
+                return false;
+            }
+            ModelEvent::ToolCallReceived { response, provider_call, name, arguments } => {
+                self.tool_call_received(response, Proposed { provider_call, name, arguments }, out);
+            }
+            ModelEvent::ResponseEnded { response, request, end } => {
+                if let Some(ended) = self.responses.ended(response, request, end) {
+                    self.response_ended(ended, out);
+                }
+                // Whoever was refused because of this one may try again.
+                self.responses.retry_if_busy();
+            }
+            ModelEvent::CreateRefused { request, busy, .. } => self.create_refused(request, busy, out),
+            ModelEvent::ErrorReported { code, message, fatal } => {
+                out.push(Command::Explain(Decision::ModelComplained { code: code.clone(), message }));
+                if fatal {
+                    self.close_stream(CloseReason::ModelRefused { code }, out);
+                }
+                return fatal;
+            }
+            ModelEvent::SessionLost { reason } => self.close_stream(CloseReason::ModelLost { reason }, out),
+        }
+        true
+    }
+
+    fn audio_received(&mut self, model: ModelResponseId, item: ModelItemId, samples: Samples, out: &mut Vec<Command>) {
+        let id = match self.responses.by_model(model) {
+            Some(id) => id,
+            None => self.responses.created(self.now, model, None),
+        };
+        let Some(response) = self.responses.get_mut(id) else { return };
+        if response.cancelled_at.is_some() {
+            if !std::mem::replace(&mut response.late, true) {
+                out.push(Command::Explain(Decision::LateForResponse { response: Some(id), what: LatePart::Audio }));
+            }
+            return;
+        }
+        let first = !std::mem::replace(&mut response.sounded, true);
+        response.silent = false;
+        let (playback, from) = self.playback.receive(id, item, samples);
+        out.push(Command::KeepAudio { playback, from });
+        if first {
+            self.first_audio(id, out);
+        }
+    }
+
+    fn first_audio(&mut self, id: ResponseId, out: &mut Vec<Command>) {
+        out.push(Command::Explain(Decision::ResponseSounds { response: id }));
+        let Some(response) = self.responses.get(id) else { return };
+        if matches!(response.purpose, Purpose::Reply | Purpose::Acknowledge)
+            && let Some(ended_at) = self.owed.turn_ended_at.take()
+        {
+            out.push(measure(Measure::SpeechStopToAcceptanceAudio, self.now.ms_since(ended_at)));
+        }
+        for delivery in &response.deliveries {
+            if let Some(pending) = self.pending.get(delivery) {
+                out.push(measure(Measure::DeliveryReadyToFirstAudio, self.now.ms_since(pending.ready_at)));
+            }
+        }
+    }
+
+    fn tool_call_received(&mut self, model: ModelResponseId, call: Proposed, out: &mut Vec<Command>) {
+        let id = self.responses.by_model(model);
+        let refusal = match id.and_then(|id| self.responses.get_mut(id)) {
+            Some(response) if response.cancelled_at.is_none() => {
+                response.proposed_calls += 1;
+                (response.proposed_calls > MAX_CALLS_A_RESPONSE).then_some(DropReason::TooManyCalls)
+            }
+            Some(_) | None => Some(DropReason::ResponseCancelled),
+        };
+        match (id, refusal) {
+            (Some(id), None) => self.propose(id, call, out),
+            (_, reason) => {
+                let reason = reason.unwrap_or(DropReason::ResponseCancelled);
+                let why = match reason {
+                    DropReason::ResponseCancelled => "the caller went on speaking before this was said",
+                    DropReason::TooManyCalls => "too many tool calls at once",
+                };
+                // Every call gets exactly one output, also one that is not taken.
+                let output = format!(r#"{{"status":"not_run","reason":"{why}","effect":"nothing was done"}}"#);
+                let provider_call = call.provider_call;
+                out.push(Command::Model(ModelCommand::SubmitToolOutput { provider_call, output }));
+                out.push(Command::Explain(Decision::ToolCallDropped { tool: call.name, reason }));
+            }
+        }
+    }
+
+    fn propose(&mut self, response: ResponseId, call: Proposed, out: &mut Vec<Command>) {
+        let turn = self.responses.get(response).and_then(|response| response.turn).or(self.turn.latest_turn());
+        let tool_call = self.work.propose(response, call.provider_call.clone(), call.name.clone());
+        out.push(Command::Explain(Decision::ToolCallProposed { tool_call, tool: call.name.clone() }));
+        out.push(Command::Work(WorkCommand::Propose(Proposal {
+            tool_call,
+            provider_call: call.provider_call,
+            tool: call.name,
+            arguments: call.arguments,
+            turn,
+            response,
+        })));
+    }
+
+    fn response_ended(&mut self, ended: Ended, out: &mut Vec<Command>) {
+        let Ended { response: id, end } = ended;
+        let whole = end == ResponseEnd::Completed;
+        out.push(Command::Explain(Decision::ResponseEnded { response: id, end }));
+        if self.work.seal(id) {
+            out.push(Command::Work(WorkCommand::SealBatch { response: id }));
+        }
+        if let Some(behind) = self.playback.complete(self.now, id, whole) {
+            out.push(measure(Measure::GeneratedToPlayedGap, u64::from(behind.ms().0)));
+        }
+        let Some(response) = self.responses.get(id).cloned() else { return };
+        if !response.sounded {
+            self.history.never_sounded(id);
+            for delivery in &response.deliveries {
+                self.withdraw(delivery, GateReason::ResponseDue, out);
+            }
+        }
+        let fruitless = !response.sounded && response.proposed_calls == 0;
+        if response.cancelled_at.is_none() && fruitless {
+            self.owe_again(id, &response, true, out);
+        } else if response.cancelled_at.is_none() {
+            self.responses.succeeded();
+        }
+        self.responses.forget_if_over(id);
+    }
+
+    fn create_refused(&mut self, request: ResponseId, busy: bool, out: &mut Vec<Command>) {
+        let Some(Ended { response: id, .. }) = self.responses.refused(request) else { return };
+        out.push(Command::Explain(Decision::ResponseRefused { response: id, busy }));
+        let Some(response) = self.responses.get(id).cloned() else { return };
+        for delivery in &response.deliveries {
+            self.withdraw(delivery, GateReason::ResponseDue, out);
+        }
+        if response.cancelled_at.is_none() {
+            self.owe_again(id, &response, !busy, out);
+        }
+        self.responses.forget_if_over(id);
+    }
+
+    // ---- the playback clock ---------------------------------------------------------------------------------------------
+
+    fn mark_returned(&mut self, mark: MarkName, out: &mut Vec<Command>) -> bool {
+        let verdict = self.playback.mark_returned(self.now, mark);
+        out.push(Command::Explain(Decision::MarkJudged { mark, verdict }));
+        true
+    }
+
+    /// Stories of sound that have ended: the history and the deliveries learn what was heard.
+    pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
+        while let Some(end) = self.playback.take_ended() {
+            self.history.playback_ended(&end);
+            out.push(Command::ReleaseAudio { playback: end.playback });
+            let id = end.response;
+            let deliveries = match self.responses.get_mut(id) {
+                Some(response) => {
+                    response.silent = true;
+                    response.deliveries.clone()
+                }
+                None => Vec::new(),
+            };
+            out.push(Command::Explain(Decision::PlaybackEnded(end.clone())));
+            for delivery in deliveries {
+                let Some(verdict) = self.pending.evidence(&delivery, &end, &self.policy.gate) else { continue };
+                if let DeliveryChange::Heard { .. } = verdict.change {
+                    let waited = self.now.ms_since(verdict.ready_at);
+                    out.push(measure(Measure::CommitToAudibleAcknowledgement, waited));
+                }
+                out.push(Command::Work(verdict.command));
+                out.push(Command::Explain(Decision::DeliveryChanged { delivery, change: verdict.change }));
+            }
+            self.responses.forget_if_over(id);
+        }
+    }
+
+    // ---- the operation clock --------------------------------------------------------------------------------------------
+
+    fn work_event(&mut self, event: WorkEvent, out: &mut Vec<Command>) -> bool {
+        match event {
+            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result } => match attached_to {
+                Some(status) => {
+                    submit(self.work.attached(tool_call, operation, status, result.as_deref()), out);
+                }
+                None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
+            },
+            WorkEvent::Refused { tool_call, refusal } => {
+                submit(self.work.refused(tool_call, &refusal.code, &refusal.say), out);
+            }
+            WorkEvent::Finished { operation, status, result } => {
+                for telling in self.work.finished(&operation, status, &result) {
+                    match telling {
+                        Telling::Output(output) => submit([output], out),
+                        Telling::Context(text) => out.push(Command::Model(ModelCommand::AddContext { text })),
+                    }
+                }
+            }
+            WorkEvent::DeliveryReady(brief) => {
+                self.work.delivery_ready(&brief.operations);
+                let news = brief.from_earlier_call.then(|| format!("From an earlier call: {}", brief.text));
+                if self.pending.ready(self.now, brief) {
+                    // The model knows of it before its next inference, spoken or not (R11).
+                    out.extend(news.map(|text| Command::Model(ModelCommand::AddContext { text })));
+                }
+            }
+            WorkEvent::Saved { save } => {
+                self.pending.saved(save);
+            }
+            WorkEvent::SaveRefused { save, reason } => {
+                if let Some(delivery) = self.pending.save_refused(save) {
+                    out.push(Command::Explain(Decision::DeliveryTakenOver { delivery, reason }));
+                }
+            }
+        }
+        true
+    }
+
+    // ---- ends -----------------------------------------------------------------------------------------------------------
+
+    pub(crate) fn close_stream(&mut self, reason: CloseReason, out: &mut Vec<Command>) {
+        self.stream_ended(out);
+        out.push(Command::CloseStream { reason });
+    }
+
+    /// What is proven by now is all that ever will be; everything else stays pending in the store.
+    fn stream_ended(&mut self, out: &mut Vec<Command>) {
+        if let Some(response) = self.responses.in_slot()
+            && self.responses.cancel(self.now, response)
+        {
+            out.push(Command::Model(ModelCommand::CancelResponse { response }));
+        }
+        self.playback.stream_ended(self.now);
+        self.playbacks_ended(out);
+        self.withdraw_unsaid(GateReason::AlreadySettled, out);
+        self.phase = Phase::Closed;
+        self.deadlines = Deadlines::default();
+    }
+}
+
+/// A tool call as it came from the model.
+struct Proposed {
+    provider_call: vocab::ProviderCallId,
+    name: String,
+    arguments: String,
+}
+
+fn submit(outputs: impl IntoIterator<Item = Output>, out: &mut Vec<Command>) {
+    out.extend(outputs.into_iter().map(|Output { provider_call, text }| {
+        Command::Model(ModelCommand::SubmitToolOutput { provider_call, output: text })
+    }));
+}
+
+pub(crate) fn measure(measure: Measure, ms: u64) -> Command {
+    Command::Measure { measure, ms: u32::try_from(ms).unwrap_or(u32::MAX) }
+}

@@ -1,0 +1,243 @@
+//! Deliveries that wait for their moment: what the store knows of them, what is being said, what evidence came back.
+//! A state change that a crash must not forget is asked of the store (Save) and counts only once it is durable (Saved).
+
+use crate::gate::{DeliveryView, GateDecision, GateReason};
+use crate::playback::{PlaybackEnd, PlaybackEndedBy};
+use crate::policy::GatePolicy;
+use std::collections::BTreeMap;
+use vocab::delivery::{DeliveryBrief, DeliveryChange, DeliveryState};
+use vocab::work::WorkCommand;
+use vocab::{AudioMs, CallTime, DeliveryId, ResponseId, Samples, SaveId};
+
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub brief: DeliveryBrief,
+    pub ready_at: CallTime,
+    stale_at: Option<CallTime>,
+    /// The offer joins a response that is due anyway: not counted, since it is not of its own accord.
+    attached: bool,
+    /// An `Offered` that is not durable yet: nobody may say it before.
+    saving: Option<SaveId>,
+    /// The response that was asked to say it.
+    pub said_by: Option<ResponseId>,
+    /// Its last offer was cut short: the next one is shorter.
+    pub interrupted: bool,
+    /// It may have been heard before: whatever happens, it is never news again.
+    pub uncertain: bool,
+    /// The last decision that was logged.
+    pub judged: Option<(GateDecision, GateReason)>,
+}
+
+impl Pending {
+    pub fn view(&self, at: CallTime) -> DeliveryView {
+        DeliveryView {
+            state: self.brief.state,
+            priority: self.brief.priority,
+            quiet_ms: self.brief.quiet_ms,
+            offers: self.brief.offers,
+            stale: self.stale_at.is_some_and(|stale_at| stale_at <= at),
+        }
+    }
+
+    /// Durably offered and waiting for a response to say it.
+    pub fn may_be_said(&self) -> bool {
+        self.brief.state == DeliveryState::Offered && self.saving.is_none() && self.said_by.is_none()
+    }
+
+    /// Its state while nobody is saying it.
+    fn unsaid(&self) -> DeliveryState {
+        if self.uncertain { DeliveryState::Uncertain } else { DeliveryState::Ready }
+    }
+
+    /// As the gate would see it had it not been offered: asked again before it is said.
+    pub fn view_before_offer(&self, at: CallTime) -> DeliveryView {
+        let counted = u32::from(!self.attached);
+        DeliveryView { state: self.unsaid(), offers: self.brief.offers.saturating_sub(counted), ..self.view(at) }
+    }
+
+    pub fn is_saving(&self) -> bool {
+        self.saving.is_some()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PendingDeliveries {
+    waiting: BTreeMap<DeliveryId, Pending>,
+    last_save: SaveId,
+}
+
+impl PendingDeliveries {
+    /// A delivery became ready. The same one told twice changes nothing.
+    pub fn ready(&mut self, at: CallTime, brief: DeliveryBrief) -> bool {
+        if self.waiting.contains_key(&brief.delivery) {
+            return false;
+        }
+        let stale_at = brief.fresh_for_ms.map(|ms| at.plus_ms(ms));
+        let (interrupted, id) = (brief.offers > 0, brief.delivery.clone());
+        let uncertain = brief.state == DeliveryState::Uncertain;
+        self.waiting.insert(
+            id,
+            Pending {
+                brief,
+                ready_at: at,
+                stale_at,
+                attached: false,
+                saving: None,
+                said_by: None,
+                interrupted,
+                uncertain,
+                judged: None,
+            },
+        );
+        true
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
+        self.waiting.values_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Pending> {
+        self.waiting.values()
+    }
+
+    pub fn get(&self, delivery: &DeliveryId) -> Option<&Pending> {
+        self.waiting.get(delivery)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// When the next one stops being news.
+    pub fn stale_at(&self) -> Option<CallTime> {
+        let not_said = |pending: &&Pending| pending.brief.state == DeliveryState::Ready;
+        self.waiting.values().filter(not_said).filter_map(|pending| pending.stale_at).min()
+    }
+
+    fn save(&mut self, delivery: &DeliveryId, change: DeliveryChange) -> (SaveId, WorkCommand) {
+        self.last_save = self.last_save.next();
+        let save = self.last_save;
+        (save, WorkCommand::SaveDelivery { save, delivery: delivery.clone(), change })
+    }
+
+    /// Asks the store to make it `offered`.
+    pub fn offer(&mut self, delivery: &DeliveryId, attached: bool) -> Option<WorkCommand> {
+        if !self.waiting.contains_key(delivery) {
+            return None;
+        }
+        let (save, command) = self.save(delivery, DeliveryChange::Offered { attached });
+        let pending = self.waiting.get_mut(delivery)?;
+        pending.saving = Some(save);
+        pending.attached = attached;
+        pending.brief.state = DeliveryState::Offered;
+        pending.brief.offers += u32::from(!attached);
+        Some(command)
+    }
+
+    /// The write is durable. Returns the delivery that may be said now, if the gate still agrees.
+    pub fn saved(&mut self, save: SaveId) -> Option<DeliveryId> {
+        let pending = self.waiting.values_mut().find(|pending| pending.saving == Some(save))?;
+        pending.saving = None;
+        Some(pending.brief.delivery.clone())
+    }
+
+    /// The store says it is not ours to change: somebody else settled it.
+    pub fn save_refused(&mut self, save: SaveId) -> Option<DeliveryId> {
+        let id = self.waiting.values().find(|pending| pending.saving == Some(save))?.brief.delivery.clone();
+        self.waiting.remove(&id);
+        Some(id)
+    }
+
+    pub fn said_by(&mut self, delivery: &DeliveryId, response: ResponseId) {
+        if let Some(pending) = self.waiting.get_mut(delivery) {
+            pending.said_by = Some(response);
+        }
+    }
+
+    /// It was offered but nothing of it sounded: as before the offer.
+    pub fn withdraw(&mut self, delivery: &DeliveryId) -> Option<WorkCommand> {
+        let pending = self.waiting.get_mut(delivery)?;
+        pending.said_by = None;
+        pending.saving = None;
+        pending.judged = None;
+        pending.brief.state = pending.unsaid();
+        let change = if pending.uncertain {
+            DeliveryChange::Unproven { possible: AudioMs(0) }
+        } else {
+            DeliveryChange::Withdrawn
+        };
+        Some(self.save(delivery, change).1)
+    }
+
+    pub fn suppress(&mut self, delivery: &DeliveryId, reason: &str) -> Option<WorkCommand> {
+        self.waiting.remove(delivery)?;
+        Some(self.save(delivery, DeliveryChange::Suppressed { reason: reason.into() }).1)
+    }
+
+    /// The sound that said it has ended: evidence decides. Returns the change to save, and the delivery while it lives on.
+    pub fn evidence(&mut self, delivery: &DeliveryId, end: &PlaybackEnd, policy: &GatePolicy) -> Option<Verdict> {
+        let pending = self.waiting.get_mut(delivery)?;
+        let heard = end.proven.ms();
+        let change = if is_heard(end, policy) {
+            DeliveryChange::Heard { heard }
+        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost {
+            // All went out and no evidence came back: neither news nor silence.
+            DeliveryChange::Unproven { possible: end.possible.ms() }
+        } else {
+            DeliveryChange::Interrupted { heard }
+        };
+        let ready_at = pending.ready_at;
+        if matches!(change, DeliveryChange::Heard { .. }) {
+            self.waiting.remove(delivery);
+        } else {
+            pending.uncertain |= matches!(change, DeliveryChange::Unproven { .. });
+            pending.interrupted = true;
+            pending.said_by = None;
+            pending.judged = None;
+            pending.brief.state = pending.unsaid();
+        }
+        let command = self.save(delivery, change.clone()).1;
+        Some(Verdict { change, command, ready_at })
+    }
+}
+
+pub struct Verdict {
+    pub change: DeliveryChange,
+    pub command: WorkCommand,
+    pub ready_at: CallTime,
+}
+
+/// Mark evidence for all but the last bit of the audio; of very short audio, for at least half.
+fn is_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
+    let Some(total) = end.total else { return false };
+    let needed = total.saturating_sub(Samples::from_ms(policy.heard_slack_ms)).max(Samples(total.0 / 2));
+    total > Samples::ZERO && end.proven >= needed && end.proven.ms() > AudioMs(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vocab::PlaybackId;
+
+    fn end(proven_ms: u32, total_ms: Option<u32>) -> PlaybackEnd {
+        PlaybackEnd {
+            playback: PlaybackId(1),
+            response: ResponseId(1),
+            proven: Samples::from_ms(proven_ms),
+            possible: Samples::from_ms(proven_ms),
+            total: total_ms.map(Samples::from_ms),
+            received: Samples::from_ms(total_ms.unwrap_or(proven_ms)),
+            how: PlaybackEndedBy::Played,
+        }
+    }
+
+    #[test]
+    fn r7_heard_needs_evidence_for_all_but_the_last_300_ms() {
+        let policy = GatePolicy::default();
+        assert!(is_heard(&end(2_700, Some(3_000)), &policy));
+        assert!(!is_heard(&end(2_699, Some(3_000)), &policy));
+        assert!(!is_heard(&end(3_000, None), &policy), "a cut generation has no end to be heard");
+        assert!(!is_heard(&end(0, Some(200)), &policy), "short audio is not heard for free");
+        assert!(is_heard(&end(100, Some(200)), &policy));
+    }
+}

@@ -1,0 +1,272 @@
+//! The operation clock as the call sees it: what the model proposed, what was admitted, and what the model was told.
+//! The durable truth is the executor's; this file only makes sure that every tool call gets exactly one output, and knows
+//! when the calls of one response have all been answered. (behaviour.md 4)
+
+use std::collections::BTreeMap;
+use vocab::effect::OperationStatus;
+use vocab::{CallTime, OperationId, ProviderCallId, ResponseId, ToolCallId};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// The model waits for an output.
+    Nothing,
+    /// `accepted`, with the result to follow.
+    Accepted,
+    /// The outcome, or a refusal.
+    Outcome,
+}
+
+#[derive(Clone, Debug)]
+struct ToolCall {
+    provider_call: ProviderCallId,
+    tool: String,
+    response: ResponseId,
+    /// Once admitted.
+    operation: Option<OperationId>,
+    /// It joined an operation that was there before: that one's batch will tell the outcome.
+    attached: bool,
+    inline_until: Option<CallTime>,
+    told: Told,
+    finished: bool,
+}
+
+/// The calls of one response.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    calls: Vec<ToolCallId>,
+    /// The response has ended: no more calls will join.
+    sealed: bool,
+    /// The delivery of its batch has come.
+    delivered: bool,
+    /// Until when the delivery is waited for before the answer is asked for without it.
+    answer_by: Option<CallTime>,
+}
+
+/// An output for the model's tool call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub provider_call: ProviderCallId,
+    pub text: String,
+}
+
+/// What a finished operation means for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// The model still waits: this is the output.
+    Output(Output),
+    /// It was told `accepted`: this is a fact to add.
+    Context(String),
+}
+
+/// A group whose calls all have an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answerable {
+    pub response: ResponseId,
+    /// Some call was only accepted.
+    pub only_accepted: bool,
+}
+
+/// A drained batch's delivery comes in the same breath as the last result; this is for a disk that stalls.
+const ANSWER_WAIT_MS: u64 = 2_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct WorkClock {
+    last: ToolCallId,
+    calls: BTreeMap<ToolCallId, ToolCall>,
+    groups: BTreeMap<ResponseId, Group>,
+}
+
+impl WorkClock {
+    /// The model proposed a call.
+    pub fn propose(&mut self, response: ResponseId, provider_call: ProviderCallId, tool: String) -> ToolCallId {
+        self.last = self.last.next();
+        let id = self.last;
+        self.groups.entry(response).or_default().calls.push(id);
+        self.calls.insert(
+            id,
+            ToolCall {
+                provider_call,
+                tool,
+                response,
+                operation: None,
+                attached: false,
+                inline_until: None,
+                told: Told::Nothing,
+                finished: false,
+            },
+        );
+        id
+    }
+
+    /// The response that proposed calls has ended. Returns whether it had any.
+    pub fn seal(&mut self, response: ResponseId) -> bool {
+        match self.groups.get_mut(&response) {
+            Some(group) => {
+                group.sealed = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn admitted(&mut self, at: CallTime, call: ToolCallId, operation: OperationId, inline_wait_ms: u32) {
+        if let Some(call) = self.calls.get_mut(&call) {
+            call.operation = Some(operation);
+            call.inline_until = Some(at.plus_ms(u64::from(inline_wait_ms)));
+        }
+    }
+
+    /// The call joined an operation that exists: its state is the answer.
+    pub fn attached(
+        &mut self,
+        call: ToolCallId,
+        operation: OperationId,
+        status: OperationStatus,
+        result: Option<&str>,
+    ) -> Option<Output> {
+        let call = self.calls.get_mut(&call)?;
+        call.attached = true;
+        call.finished = status.is_terminal();
+        call.told = if status.is_terminal() { Told::Outcome } else { Told::Accepted };
+        let text = outcome_text(&operation, status, result.unwrap_or("null"), true);
+        call.operation = Some(operation);
+        Some(Output { provider_call: call.provider_call.clone(), text })
+    }
+
+    pub fn refused(&mut self, call: ToolCallId, code: &str, say: &str) -> Option<Output> {
+        let call = self.calls.get_mut(&call)?;
+        call.told = Told::Outcome;
+        call.finished = true;
+        let text = format!(
+            r#"{{"status":"refused","code":{},"reason":{},"effect":"nothing was done"}}"#,
+            serde_json::Value::from(code),
+            serde_json::Value::from(say)
+        );
+        Some(Output { provider_call: call.provider_call.clone(), text })
+    }
+
+    /// The operation can be told. One output for each call that still waits; one fact for all that were told `accepted`.
+    pub fn finished(&mut self, operation: &OperationId, status: OperationStatus, result: &str) -> Vec<Telling> {
+        let mut tellings = Vec::new();
+        let mut context = None;
+        for call in self.calls.values_mut().filter(|call| call.operation.as_ref() == Some(operation)) {
+            call.finished = true;
+            match call.told {
+                Told::Nothing => {
+                    call.told = Told::Outcome;
+                    let text = outcome_text(operation, status, result, false);
+                    tellings.push(Telling::Output(Output { provider_call: call.provider_call.clone(), text }));
+                }
+                Told::Accepted => {
+                    context = Some(format!(
+                        "The operation {operation} ({}) that was accepted earlier is now {}: {result}. \
+                         Do not mention it until you are asked to, or the caller asks.",
+                        call.tool,
+                        status.as_str()
+                    ));
+                }
+                // Told again only when an unknown one was settled later.
+                Told::Outcome => {
+                    context = Some(format!(
+                        "The operation {operation} ({}) turned out to be {}: {result}.",
+                        call.tool,
+                        status.as_str()
+                    ));
+                }
+            }
+        }
+        tellings.extend(context.map(Telling::Context));
+        tellings
+    }
+
+    pub fn inline_wait_ends(&self) -> Option<CallTime> {
+        self.calls.values().filter(|call| call.told == Told::Nothing).filter_map(|call| call.inline_until).min()
+    }
+
+    /// Those whose wait for a direct answer is over are told `accepted`.
+    pub fn accept_overdue(&mut self, at: CallTime) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for call in self.calls.values_mut() {
+            let overdue = call.inline_until.is_some_and(|until| until <= at);
+            if call.told != Told::Nothing || !overdue {
+                continue;
+            }
+            let Some(operation) = &call.operation else { continue };
+            call.told = Told::Accepted;
+            let text = format!(
+                r#"{{"status":"accepted","operation_id":"{operation}","note":"It is under way and not confirmed. Acknowledge in one short sentence without claiming success; the result will follow."}}"#
+            );
+            outputs.push(Output { provider_call: call.provider_call.clone(), text });
+        }
+        outputs
+    }
+
+    /// The delivery of a batch came: the answer to its calls may carry it.
+    pub fn delivery_ready(&mut self, operations: &[OperationId]) {
+        for call in self.calls.values() {
+            if call.operation.as_ref().is_some_and(|operation| operations.contains(operation))
+                && let Some(group) = self.groups.get_mut(&call.response)
+            {
+                group.delivered = true;
+            }
+        }
+    }
+
+    /// The groups that an answer is owed for now. Starts the bounded wait for a delivery where one must be on its way.
+    pub fn answerable(&mut self, at: CallTime) -> Vec<Answerable> {
+        let mut ready = Vec::new();
+        for (response, group) in &mut self.groups {
+            let calls = || group.calls.iter().filter_map(|id| self.calls.get(id));
+            if !group.sealed || calls().any(|call| call.told == Told::Nothing) {
+                continue;
+            }
+            let only_accepted = calls().any(|call| call.told == Told::Accepted && !call.finished);
+            let outcome_to_come = calls().any(|call| call.operation.is_some() && !call.attached);
+            if outcome_to_come && !only_accepted && !group.delivered {
+                let by = *group.answer_by.get_or_insert(at.plus_ms(ANSWER_WAIT_MS));
+                if at < by {
+                    continue;
+                }
+            }
+            ready.push(Answerable { response: *response, only_accepted });
+        }
+        ready
+    }
+
+    pub fn answer_wait_ends(&self) -> Option<CallTime> {
+        self.groups.values().filter(|group| !group.delivered).filter_map(|group| group.answer_by).min()
+    }
+
+    /// A response answers these groups.
+    pub fn answered(&mut self, response: ResponseId) -> bool {
+        self.groups.remove(&response).is_some()
+    }
+
+    /// The response that was to answer the group failed: it is owed again.
+    pub fn owe_again(&mut self, response: ResponseId) {
+        let calls: Vec<_> =
+            self.calls.iter().filter(|(_, call)| call.response == response).map(|(id, _)| *id).collect();
+        if !calls.is_empty() {
+            self.groups.insert(response, Group { calls, sealed: true, delivered: true, answer_by: None });
+        }
+    }
+
+    /// Some operation of this call has not been told to its end.
+    pub fn is_running(&self) -> bool {
+        self.calls.values().any(|call| !call.finished)
+    }
+
+    /// Some group waits for its outputs or its answer.
+    pub fn owes_answer(&self) -> bool {
+        !self.groups.is_empty()
+    }
+}
+
+fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: bool) -> String {
+    let note = match (again, status) {
+        (_, OperationStatus::Unknown) => r#","note":"Not confirmed yet; say so and promise nothing.""#,
+        (true, _) => r#","note":"This request was already made; nothing was started again.""#,
+        (false, _) => "",
+    };
+    format!(r#"{{"status":"{}","operation_id":"{operation}","result":{result}{note}}}"#, status.as_str())
+}
