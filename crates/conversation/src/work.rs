@@ -28,6 +28,8 @@ struct ToolCall {
     inline_until: Option<CallTime>,
     told: Told,
     finished: bool,
+    /// The delivery that tells its outcome has come.
+    delivered: bool,
 }
 
 /// The calls of one response.
@@ -93,6 +95,7 @@ impl WorkClock {
                 inline_until: None,
                 told: Told::Nothing,
                 finished: false,
+                delivered: false,
             },
         );
         id
@@ -203,10 +206,10 @@ impl WorkClock {
 
     /// The delivery of a batch came: the answer to its calls may carry it.
     pub fn delivery_ready(&mut self, operations: &[OperationId]) {
-        for call in self.calls.values() {
-            if call.operation.as_ref().is_some_and(|operation| operations.contains(operation))
-                && let Some(group) = self.groups.get_mut(&call.response)
-            {
+        let told = |call: &&mut ToolCall| call.operation.as_ref().is_some_and(|known| operations.contains(known));
+        for call in self.calls.values_mut().filter(told) {
+            call.delivered = true;
+            if let Some(group) = self.groups.get_mut(&call.response) {
                 group.delivered = true;
             }
         }
@@ -253,7 +256,9 @@ impl WorkClock {
 
     /// Some operation of this call has not been told to its end.
     pub fn is_running(&self) -> bool {
-        self.calls.values().any(|call| !call.finished)
+        self.calls
+            .values()
+            .any(|call| !call.finished || (call.operation.is_some() && !call.attached && !call.delivered))
     }
 
     /// Some group waits for its outputs or its answer.

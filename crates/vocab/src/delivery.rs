@@ -84,7 +84,9 @@ pub enum DeliveryChange {
         heard: AudioMs,
     },
     /// All of it went out and no mark came back: uncertain, never volunteered as news again.
-    Unproven { possible: AudioMs },
+    Unproven {
+        possible: AudioMs,
+    },
     /// Offered but never sounded (response failed or was silent): ready again, not counted as an offer.
     Withdrawn,
     Suppressed {
