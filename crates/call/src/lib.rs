@@ -1,1 +1,15 @@
+//! One task owns one call. It polls both sockets and the executor's desk itself, so a frame crosses no channel, takes no
+//! lock and wakes no second task; the order in which it sees things is the order of the recording; and its panic ends one
+//! call.
+//!
+//! The way of a frame: `actor.rs` stamps the time once → `listen.rs` adds the evidence → the core steps → `perform.rs`
+//! carries the commands out. Nothing is judged here.
 
+mod actor;
+mod listen;
+mod perform;
+mod playout;
+mod report;
+
+pub use actor::{CallLimits, CallSetup, Seen, Watch, run};
+pub use report::{CallEnd, CallReport};

@@ -21,11 +21,13 @@ impl Conversation {
         out.push(Command::Explain(Decision::SpeechRetracted { resumed: self.playback.is_live() }));
     }
 
-    /// It is speech: the caller has the floor.
-    pub(crate) fn barge_in(&mut self, out: &mut Vec<Command>) {
+    /// It is speech: the caller has the floor. Returns whether that took it from us.
+    pub(crate) fn barge_in(&mut self, out: &mut Vec<Command>) -> bool {
         out.push(Command::Explain(Decision::SpeechConfirmed));
+        let had_the_floor = self.playback.is_live() || self.responses.in_slot().is_some();
         self.cut_voice(out);
         self.withdraw_unsaid(GateReason::CallerSpeaking, out);
+        had_the_floor
     }
 
     /// Clear first: the ear goes before the books.

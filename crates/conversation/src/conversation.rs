@@ -43,6 +43,8 @@ pub struct Conversation {
     pub(crate) history: History,
     pub(crate) deadlines: Deadlines,
     pub(crate) published: AgentState,
+    /// The open turn cut our voice: somebody waits for us to go on.
+    cut_by_turn: bool,
 }
 
 impl Conversation {
@@ -61,6 +63,7 @@ impl Conversation {
             history: History::default(),
             deadlines: Deadlines::default(),
             published: AgentState::Listening,
+            cut_by_turn: false,
         }
     }
 
@@ -75,6 +78,11 @@ impl Conversation {
 
     pub fn agent_state(&self) -> AgentState {
         self.published
+    }
+
+    /// Tentative speech counts.
+    pub fn caller_is_speaking(&self) -> bool {
+        self.turn.caller_is_speaking()
     }
 
     /// The stream is over; nothing more will be commanded.
@@ -136,8 +144,11 @@ impl Conversation {
                 Deadline::FenceLost => self.playback.give_up_fence(),
                 Deadline::ModelTurnEnd => {
                     if self.turn.open_turn().is_some() && !self.turn.caller_is_speaking() {
-                        out.push(Command::Model(ModelCommand::CommitTurn));
                         self.close_turn(TurnEndedBy::Timeout, out);
+                        // What the model does not take for speech (a cough) needs no answer, unless it silenced us.
+                        if !std::mem::take(&mut self.cut_by_turn) {
+                            self.owed.turn = None;
+                        }
                     }
                 }
                 Deadline::CreateTimeout => {
@@ -170,7 +181,7 @@ impl Conversation {
             VoiceChange::Started => self.hold_voice(out),
             VoiceChange::Retracted => self.resume_voice(out),
             VoiceChange::Confirmed => {
-                self.barge_in(out);
+                self.cut_by_turn |= self.barge_in(out);
                 self.deadlines.set(Deadline::ModelTurnEnd, None);
                 if let Some(turn) = self.turn.open() {
                     out.push(Command::Explain(Decision::TurnOpened { turn }));
@@ -201,6 +212,9 @@ impl Conversation {
     fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
         self.deadlines.set(Deadline::ModelTurnEnd, None);
         if let Some(turn) = self.turn.close() {
+            if by != TurnEndedBy::Timeout {
+                self.cut_by_turn = false;
+            }
             self.owed.turn = Some(turn);
             self.owed.turn_ended_at = Some(self.turn.last_speech().unwrap_or(self.now));
             out.push(Command::Explain(Decision::TurnClosed { turn, by }));

@@ -25,14 +25,25 @@ fn a_turn_gets_one_answer_and_not_before_the_model_ends_it() {
 }
 
 #[test]
-fn a_turn_that_the_model_never_ends_is_ended_by_time() {
+fn a_sound_that_the_model_does_not_take_for_speech_needs_no_answer() {
     let mut stage = Stage::answered();
     stage.speak(1_000);
-    stage.run(7_000);
-    assert_eq!(stage.responses_asked(), 1);
+    stage.run(20_000);
     let closed = |decision: &Decision| matches!(decision, Decision::TurnClosed { by: TurnEndedBy::Timeout, .. });
     assert!(stage.decisions().any(closed));
-    assert_eq!(stage.model_commands(|c| *c == ModelCommand::CommitTurn).count(), 1, "the words go with it");
+    assert_eq!(stage.responses_asked(), 0);
+    assert_eq!(stage.conversation.agent_state(), AgentState::Listening);
+}
+
+#[test]
+fn a_sound_that_silenced_us_is_answered_even_if_the_model_never_ends_the_turn() {
+    let mut stage = Stage::answered();
+    stage.take_turn(800);
+    stage.say(4_000);
+    stage.run(1_000);
+    stage.speak(1_000);
+    stage.run(7_000);
+    assert_eq!(stage.responses_asked(), 2);
 }
 
 #[test]

@@ -1,0 +1,359 @@
+//! The call's loop: whatever comes first of carrier, model, desk and time is stamped once and given to the core.
+
+use crate::listen::Listener;
+use crate::playout::Playout;
+use crate::report::{CallEnd, CallReport};
+use audio::Detector;
+use conversation::{Command, Conversation, Input, Policy};
+use executor::SessionDesk;
+use models::{ModelError, ModelSocket, SessionConfig};
+use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use vocab::audio::MULAW_SILENCE;
+use vocab::model::{ModelCommand, ModelEvent};
+use vocab::work::{WorkCommand, WorkEvent};
+use vocab::{CallTime, Samples};
+
+/// How often stalls, silence of the carrier and the call's length are looked at.
+const CHORES_EVERY: Duration = Duration::from_millis(250);
+/// Caller audio kept for a model session that is still being opened: 10 s (cases C23 of twilio.md).
+const PREBUFFER_BYTES: usize = 80_000;
+/// After this long a session that took our configuration but never answered is given up.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Waits before the second and third attempt at opening a model session.
+const OPEN_RETRIES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1_000)];
+/// A call that reached its longest length may finish its sentence for so long.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+/// WebSocket close codes (RFC 6455, 7.4.1).
+const CLOSE_NORMAL: u16 = 1000;
+
+/// What the watcher of a call is shown: everything but the caller's audio frames and the model's audio.
+pub enum Seen<'a> {
+    Input(&'a Input),
+    Command(&'a Command),
+}
+
+pub type Watch = Box<dyn FnMut(CallTime, Seen<'_>) + Send>;
+
+#[derive(Clone, Copy, Debug)]
+pub struct CallLimits {
+    /// No media for this long and the stream is given up.
+    pub media_timeout: Duration,
+    /// Longest call.
+    pub max_call: Duration,
+}
+
+/// Everything that a call is made of.
+pub struct CallSetup<S> {
+    pub phone: TwilioSocket<S>,
+    pub desk: SessionDesk,
+    pub model: SessionConfig,
+    /// Directions for the first response.
+    pub greeting: Option<String>,
+    pub policy: Policy,
+    pub detector: Detector,
+    pub limits: CallLimits,
+    pub watch: Option<Watch>,
+    /// Finish the sentence, then let go.
+    pub drain: CancellationToken,
+    /// Let go now.
+    pub cancel: CancellationToken,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<ModelSocket, ModelError>> + Send>>;
+
+pub(crate) enum ModelSlot {
+    Opening(Opening),
+    Open(Box<ModelSocket>),
+    Gone,
+}
+
+pub(crate) struct Actor<S> {
+    pub(crate) phone: TwilioSocket<S>,
+    pub(crate) model: ModelSlot,
+    pub(crate) desk: SessionDesk,
+    pub(crate) conversation: Conversation,
+    pub(crate) playout: Playout,
+    pub(crate) watch: Option<Watch>,
+    pub(crate) commands: Vec<Command>,
+    /// μ-law of the model event in hand.
+    pub(crate) model_audio: Vec<u8>,
+    /// One message to the carrier.
+    pub(crate) frame: Vec<u8>,
+    pub(crate) model_waiting: Vec<ModelCommand>,
+    pub(crate) desk_waiting: VecDeque<WorkCommand>,
+    pub(crate) desk_answers: VecDeque<WorkEvent>,
+    pub(crate) end: Option<CallEnd>,
+    listener: Listener,
+    inbound: InboundAudio,
+    /// Caller audio that the model has not been given yet.
+    prebuffer: VecDeque<u8>,
+    silence: Vec<u8>,
+    started: Instant,
+    last_media: Instant,
+    opened: Option<Instant>,
+    ready: bool,
+    limits: CallLimits,
+}
+
+/// Something happened.
+enum Event {
+    Phone(Result<Inbound, PhoneError>),
+    Opened(Result<ModelSocket, ModelError>),
+    Model(Result<ModelEvent, ModelError>),
+    Work(Option<WorkEvent>),
+    Time,
+    Drain,
+    Cancel,
+}
+
+/// Runs the call until its stream is over. The desk is closed before this returns.
+pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) -> CallReport {
+    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, drain, cancel } = setup;
+    let now = Instant::now();
+    let mut actor = Actor {
+        phone,
+        model: ModelSlot::Opening(Box::pin(open_model(model))),
+        desk,
+        conversation: Conversation::new(policy),
+        playout: Playout::default(),
+        watch,
+        commands: Vec::with_capacity(16),
+        model_audio: Vec::with_capacity(4_096),
+        frame: Vec::with_capacity(1_600),
+        model_waiting: Vec::new(),
+        desk_waiting: VecDeque::new(),
+        desk_answers: VecDeque::new(),
+        end: None,
+        listener: Listener::new(detector),
+        inbound: InboundAudio::new(),
+        prebuffer: VecDeque::new(),
+        silence: Vec::new(),
+        started: now,
+        last_media: now,
+        opened: None,
+        ready: false,
+        limits,
+    };
+    actor.step(CallTime(0), Input::CallStarted { greeting });
+    actor.live(&drain, &cancel).await;
+    actor.finish().await
+}
+
+/// A session, within a few attempts where trying again can help.
+async fn open_model(config: SessionConfig) -> Result<ModelSocket, ModelError> {
+    for wait in OPEN_RETRIES {
+        match ModelSocket::connect(&config).await {
+            Err(error) if error.is_passing() => {
+                tracing::warn!(%error, "no model session yet; trying again");
+                tokio::time::sleep(wait).await;
+            }
+            opened => return opened,
+        }
+    }
+    ModelSocket::connect(&config).await
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
+    async fn live(&mut self, drain: &CancellationToken, cancel: &CancellationToken) {
+        let mut caller_audio = Vec::with_capacity(1_024);
+        let mut draining = false;
+        let mut chores_at = self.started + CHORES_EVERY;
+        let mut timer = Box::pin(sleep_until(chores_at));
+        while self.end.is_none() {
+            caller_audio.clear();
+            self.model_audio.clear();
+            let due = self.conversation.next_deadline().map(|at| self.started + Duration::from_micros(at.0));
+            set(timer.as_mut(), due.map_or(chores_at, |due| due.min(chores_at)));
+            let event = {
+                let Self { phone, model, desk, model_audio, .. } = self;
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => Event::Cancel,
+                    () = drain.cancelled(), if !draining => Event::Drain,
+                    inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
+                    told = next_of(model, model_audio) => told,
+                    work = desk.next() => Event::Work(work),
+                    () = timer.as_mut() => Event::Time,
+                }
+            };
+            let now = Instant::now();
+            let at = CallTime(now.duration_since(self.started).as_micros() as u64);
+            match event {
+                Event::Phone(Ok(inbound)) => self.phone_said(at, now, inbound, &caller_audio),
+                Event::Phone(Err(error)) => self.over(at, CallEnd::StreamLost { reason: error.to_string() }),
+                Event::Opened(Ok(socket)) => self.model_opened(now, socket),
+                Event::Opened(Err(error)) => self.model_lost(at, &error),
+                Event::Model(Ok(event)) => self.model_said(at, event),
+                Event::Model(Err(error)) => self.model_lost(at, &error),
+                Event::Work(Some(event)) => self.step(at, Input::Work(event)),
+                Event::Work(None) => self.over(at, CallEnd::Cancelled),
+                Event::Time => self.step(at, Input::TimePassed),
+                Event::Drain => {
+                    draining = true;
+                    self.step(at, Input::DrainRequested);
+                }
+                Event::Cancel => self.over(at, CallEnd::Cancelled),
+            }
+            if now >= chores_at {
+                chores_at = now + CHORES_EVERY;
+                draining |= self.chores(at, now, draining);
+            }
+        }
+    }
+
+    fn phone_said(&mut self, at: CallTime, now: Instant, inbound: Inbound, audio: &[u8]) {
+        match inbound {
+            Inbound::Media(frame) => {
+                self.last_media = now;
+                match self.inbound.place(at, &frame, Samples(audio.len() as u32)) {
+                    Placement::Heard { silence } => {
+                        if silence > Samples::ZERO {
+                            self.hear_silence(at, silence);
+                        }
+                        self.hear(at, audio);
+                    }
+                    Placement::Repeated => {}
+                }
+            }
+            Inbound::MarkReturned(mark) => self.step(at, Input::MarkReturned { mark }),
+            Inbound::KeyPressed { digit } => self.step(at, Input::DtmfPressed { digit }),
+            Inbound::Stopped => self.over(at, CallEnd::Stopped),
+            Inbound::Connected { .. } | Inbound::Started(_) => {}
+            Inbound::StartRefused(problem) => self.over(at, CallEnd::StreamLost { reason: problem.to_string() }),
+            Inbound::Ignored(why) => tracing::debug!(?why, "message passed over"),
+        }
+    }
+
+    /// Caller audio goes to the model as it is, and to the core as evidence.
+    fn hear(&mut self, at: CallTime, audio: &[u8]) {
+        if audio.is_empty() {
+            return;
+        }
+        match &mut self.model {
+            ModelSlot::Open(socket) => socket.append_audio(audio),
+            ModelSlot::Opening(_) => {
+                let over = (self.prebuffer.len() + audio.len()).saturating_sub(PREBUFFER_BYTES);
+                self.prebuffer.drain(..over.min(self.prebuffer.len()));
+                self.prebuffer.extend(audio);
+            }
+            ModelSlot::Gone => {}
+        }
+        let evidence = self.listener.hear(audio);
+        self.step(at, Input::CallerAudio { samples: Samples(audio.len() as u32), evidence });
+    }
+
+    fn hear_silence(&mut self, at: CallTime, length: Samples) {
+        let mut silence = std::mem::take(&mut self.silence);
+        silence.resize(length.0 as usize, MULAW_SILENCE);
+        for piece in silence.chunks(vocab::audio::FRAME_BYTES) {
+            self.hear(at, piece);
+        }
+        silence.clear();
+        self.silence = silence;
+    }
+
+    fn model_opened(&mut self, now: Instant, mut socket: ModelSocket) {
+        self.opened = Some(now);
+        let (first, second) = self.prebuffer.as_slices();
+        socket.append_audio(first);
+        socket.append_audio(second);
+        self.prebuffer = VecDeque::new();
+        for command in std::mem::take(&mut self.model_waiting) {
+            socket.send(&command);
+        }
+        self.model = ModelSlot::Open(Box::new(socket));
+    }
+
+    fn model_said(&mut self, at: CallTime, event: ModelEvent) {
+        self.ready |= event == ModelEvent::SessionReady;
+        self.step(at, Input::Model(event));
+    }
+
+    fn model_lost(&mut self, at: CallTime, error: &ModelError) {
+        let passing = error.is_passing();
+        self.model = ModelSlot::Gone;
+        tracing::error!(%error, "the model session is lost");
+        let event = if passing || *error == ModelError::Ended {
+            ModelEvent::SessionLost { reason: error.to_string() }
+        } else {
+            ModelEvent::ErrorReported { code: "no_session".into(), message: error.to_string(), fatal: true }
+        };
+        self.step(at, Input::Model(event));
+    }
+
+    /// What needs looking at now and then. Returns whether the call began to drain.
+    fn chores(&mut self, at: CallTime, now: Instant, draining: bool) -> bool {
+        self.retry_desk();
+        if let Some(silence) = self.inbound.inject_silence(at, self.conversation.caller_is_speaking()) {
+            tracing::warn!("the carrier stopped sending while the caller spoke");
+            self.hear_silence(at, silence);
+        }
+        if now.duration_since(self.last_media) > self.limits.media_timeout {
+            self.over(at, CallEnd::StreamLost { reason: "no media came for too long".into() });
+        }
+        if !self.ready && self.opened.is_some_and(|opened| now.duration_since(opened) > READY_TIMEOUT) {
+            self.model_lost(at, &ModelError::TimedOut { after_ms: READY_TIMEOUT.as_millis() as u64 });
+        }
+        let age = now.duration_since(self.started);
+        if age > self.limits.max_call + LAST_WORDS {
+            self.over(at, CallEnd::Finished { reason: "the call reached its longest length".into() });
+        } else if age > self.limits.max_call && !draining {
+            self.step(at, Input::DrainRequested);
+            return true;
+        }
+        false
+    }
+
+    fn over(&mut self, at: CallTime, end: CallEnd) {
+        self.step(at, Input::StreamEnded);
+        self.end.get_or_insert(end);
+    }
+
+    async fn finish(mut self) -> CallReport {
+        let lasted = self.started.elapsed();
+        self.retry_desk();
+        let session = self.desk.session.clone();
+        let end = self.end.unwrap_or(CallEnd::Cancelled);
+        let close_model = async {
+            if let ModelSlot::Open(socket) = &mut self.model {
+                socket.close().await;
+            }
+        };
+        let desk_end = match end {
+            CallEnd::Finished { .. } => executor::SessionEnd::Finished,
+            CallEnd::Stopped => executor::SessionEnd::Stopped,
+            CallEnd::StreamLost { .. } | CallEnd::Cancelled | CallEnd::ModelLost { .. } => executor::SessionEnd::StreamLost,
+        };
+        tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""), self.desk.close(desk_end));
+        let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));
+        CallReport {
+            session,
+            end,
+            lasted,
+            history: self.conversation.history().entries().cloned().collect(),
+            padded_ms: u64::from(padded.ms().0),
+        }
+    }
+}
+
+async fn next_of(model: &mut ModelSlot, audio: &mut Vec<u8>) -> Event {
+    match model {
+        ModelSlot::Opening(opening) => Event::Opened(opening.as_mut().await),
+        ModelSlot::Open(socket) => Event::Model(socket.next(audio).await),
+        ModelSlot::Gone => std::future::pending().await,
+    }
+}
+
+/// Sets the timer anew only when it must fire at another time: most frames leave it alone.
+fn set(timer: Pin<&mut Sleep>, at: Instant) {
+    if timer.deadline() != at || timer.is_elapsed() {
+        timer.reset(at);
+    }
+}
