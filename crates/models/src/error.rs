@@ -57,7 +57,9 @@ impl ModelError {
     /// Whether the same attempt may succeed a little later, without anybody acting.
     pub const fn is_passing(&self) -> bool {
         match self {
-            Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => {
+                true
+            }
             Self::BadAddress { .. }
             | Self::BadKey
             | Self::NoTrustedRoots { .. }

@@ -380,7 +380,9 @@ mod tests {
         assert_eq!(read_event_id(&create), Some(Sent::Create(ResponseId(5))));
         assert_eq!(read_event_id(&ids.event_id("session")), Some(Sent::SessionUpdate));
         assert_eq!(read_event_id(&ids.event_id("cancel")), Some(Sent::Other));
-        for foreign in ["", "ab", "ab-create-r5", "abx-create-r5", "event_7", "ab1-create-r+5", "ab1-create-r99999999999"] {
+        for foreign in
+            ["", "ab", "ab-create-r5", "abx-create-r5", "event_7", "ab1-create-r+5", "ab1-create-r99999999999"]
+        {
             assert_eq!(read_event_id(foreign), None, "{foreign}");
         }
     }

@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn members_are_found_in_any_order_and_nested_ones_are_not_mistaken_for_them() {
-        let text = r#" { "skip" : {"delta":"inner","x":[1,"]}",{"y":"\""}]}, "n": -1.5e3 , "delta":"ab\/c", "type":"t" } "#;
+        let text =
+            r#" { "skip" : {"delta":"inner","x":[1,"]}",{"y":"\""}]}, "n": -1.5e3 , "delta":"ab\/c", "type":"t" } "#;
         let [kind, delta, number, absent] = members(text, ["type", "delta", "n", "absent"]);
         assert_eq!(kind.and_then(string).as_deref(), Some("t"));
         assert_eq!(delta.and_then(string).as_deref(), Some("ab/c"));

@@ -369,7 +369,10 @@ fn session_url(config: &SessionConfig) -> Result<Url, ModelError> {
     let bad = |reason: String| ModelError::BadAddress { url: config.base_url.clone(), reason };
     let mut url = Url::parse(&config.base_url).map_err(|error| bad(error.to_string()))?;
     if !matches!(url.scheme(), "wss" | "ws") {
-        return Err(bad(format!("`{}://` is not a WebSocket scheme; use wss:// (or ws:// for loopback)", url.scheme())));
+        return Err(bad(format!(
+            "`{}://` is not a WebSocket scheme; use wss:// (or ws:// for loopback)",
+            url.scheme()
+        )));
     }
     if url.host_str().is_none_or(str::is_empty) {
         return Err(bad("it names no host".to_owned()));

@@ -314,12 +314,7 @@ fn response_cancelled(text: &str, ids: &mut Ids) -> Option<Decoded> {
     Some(Decoded::Event(end_response(response, request_in(body), ResponseEnd::Cancelled, ids)))
 }
 
-fn end_response(
-    response: ModelResponseId,
-    said: Option<ResponseId>,
-    end: ResponseEnd,
-    ids: &mut Ids,
-) -> ModelEvent {
+fn end_response(response: ModelResponseId, said: Option<ResponseId>, end: ResponseEnd, ids: &mut Ids) -> ModelEvent {
     let mut request = said;
     if let Some(known) = ids.response_mut(response) {
         known.ended = true;
