@@ -85,7 +85,7 @@ pub fn decode(text: &str, ids: &mut Ids, audio: &mut Vec<u8>) -> Decoded {
 }
 
 /// Known and without consequence. What they say comes to us in other events, or is not needed on a telephone.
-const UNINTERESTING: [&str; 38] = [
+const UNINTERESTING: [&str; 34] = [
     "conversation.created",
     "conversation.item.added",
     "conversation.item.created",
@@ -120,10 +120,6 @@ const UNINTERESTING: [&str; 38] = [
     "response.output_text.done",
     "response.text.delta",
     "response.text.done",
-    "response.in_progress",
-    "ping",
-    "pong",
-    "keepalive",
 ];
 
 /// The hot path: no allocation once the item is known and `audio` has grown.
