@@ -1,5 +1,13 @@
 //! The edge to the realtime speech models: one folder a provider, each with `wire.rs` (pure) and `socket.rs` (awaits).
 
+pub mod error;
+pub mod openai_realtime;
+pub mod socket;
+
+pub use error::ModelError;
+pub use openai_realtime::ids::Ordinals;
+pub use socket::ModelSocket;
+
 use secrecy::SecretString;
 use serde_json::Value;
 

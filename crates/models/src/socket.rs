@@ -1,0 +1,100 @@
+//! The one type that the call driver holds, whoever the provider is.
+
+use crate::openai_realtime::ids::Ordinals;
+use crate::openai_realtime::socket::{Counts, RealtimeSocket};
+use crate::{ModelError, SessionConfig};
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+use tokio_tungstenite::MaybeTlsStream;
+use vocab::model::{ModelCommand, ModelEvent};
+
+/// One provider session. A further provider is a folder, an arm here, and the choice of it in [`SessionConfig`].
+#[derive(Debug)]
+pub enum ModelSocket {
+    OpenAiRealtime(RealtimeSocket<MaybeTlsStream<TcpStream>>),
+}
+
+impl ModelSocket {
+    /// Opens a session and queues its configuration. It may be used once [`ModelEvent::SessionReady`] arrived; how long
+    /// to wait for that is the driver's deadline.
+    pub async fn connect(config: &SessionConfig) -> Result<Self, ModelError> {
+        RealtimeSocket::connect(config).await.map(Self::OpenAiRealtime)
+    }
+
+    /// See [`RealtimeSocket::next`].
+    pub async fn next(&mut self, audio: &mut Vec<u8>) -> Result<ModelEvent, ModelError> {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.next(audio).await,
+        }
+    }
+
+    /// See [`RealtimeSocket::poll_next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>, audio: &mut Vec<u8>) -> Poll<Result<ModelEvent, ModelError>> {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.poll_next(cx, audio),
+        }
+    }
+
+    /// See [`RealtimeSocket::append_audio`].
+    pub fn append_audio(&mut self, mulaw: &[u8]) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.append_audio(mulaw),
+        }
+    }
+
+    /// See [`RealtimeSocket::send`].
+    pub fn send(&mut self, command: &ModelCommand) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.send(command),
+        }
+    }
+
+    /// See [`RealtimeSocket::poll_flush`].
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.poll_flush(cx),
+        }
+    }
+
+    /// See [`RealtimeSocket::flush`].
+    pub async fn flush(&mut self) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.flush().await,
+        }
+    }
+
+    /// See [`RealtimeSocket::close`].
+    pub async fn close(&mut self) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.close().await,
+        }
+    }
+
+    /// When the provider will end the session, in Unix seconds, if it said so.
+    pub fn expires_at(&self) -> Option<i64> {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.expires_at(),
+        }
+    }
+
+    /// Where the ordinals of this session stand, for [`ModelSocket::continue_from`] of its successor.
+    pub fn ordinals(&self) -> Ordinals {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.ordinals(),
+        }
+    }
+
+    /// Makes a fresh session number on where the call's former one ended. Call it before the first event is read.
+    pub fn continue_from(&mut self, ordinals: Ordinals) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.continue_from(ordinals),
+        }
+    }
+
+    /// What was ignored and dropped so far.
+    pub fn counts(&self) -> Counts {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.counts(),
+        }
+    }
+}
