@@ -329,7 +329,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         let desk_end = match end {
             CallEnd::Finished { .. } => executor::SessionEnd::Finished,
             CallEnd::Stopped => executor::SessionEnd::Stopped,
-            CallEnd::StreamLost { .. } | CallEnd::Cancelled | CallEnd::ModelLost { .. } => executor::SessionEnd::StreamLost,
+            CallEnd::StreamLost { .. } | CallEnd::Cancelled | CallEnd::ModelLost { .. } => {
+                executor::SessionEnd::StreamLost
+            }
         };
         tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""), self.desk.close(desk_end));
         let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));

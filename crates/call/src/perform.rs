@@ -86,7 +86,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
                 refusal: Refusal { code: "overloaded".into(), say: "Too much is going on right now.".into() },
             }),
             WorkCommand::SaveDelivery { save, .. } => {
-                self.desk_answers.push_back(WorkEvent::SaveRefused { save, reason: "the executor is overloaded".into() });
+                self.desk_answers
+                    .push_back(WorkEvent::SaveRefused { save, reason: "the executor is overloaded".into() });
             }
             // A batch that is never sealed says nothing; its operations are in the store and tell themselves next call.
             WorkCommand::SealBatch { response } => tracing::error!(%response, "a batch could not be sealed: desk full"),

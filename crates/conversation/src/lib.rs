@@ -17,6 +17,7 @@ mod directions;
 pub mod gate;
 pub mod history;
 mod input;
+mod invariant;
 mod owed;
 mod pending;
 mod playback;

@@ -394,6 +394,18 @@ impl PlaybackClock {
         self.ended.pop_front()
     }
 
+    /// For `invariant.rs`.
+    pub fn broken_invariant(&self) -> Option<String> {
+        let counts = |playback: &Playback| (playback.proven, playback.sent, playback.received);
+        self.live
+            .iter()
+            .map(|playback| (playback.id, counts(playback)))
+            .find(|(_, (proven, sent, received))| proven > sent || sent > received)
+            .map(|(id, (proven, sent, received))| {
+                format!("{id}: proven {} of sent {} of received {}", proven.0, sent.0, received.0)
+            })
+    }
+
     fn end_the_played(&mut self, at: CallTime) {
         while let Some(front) = self.live.front() {
             let played = front.complete && front.sent == front.received && front.proven == front.sent;

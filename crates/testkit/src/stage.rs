@@ -63,6 +63,9 @@ impl Stage {
     pub fn input(&mut self, input: Input) {
         let mut out = Vec::new();
         self.conversation.step(self.now, input, &mut out);
+        if let Some(broken) = self.conversation.broken_invariant() {
+            panic!("at {:?}: {broken}\nafter {out:?}", self.now);
+        }
         for command in out {
             match &command {
                 Command::SendAudio { playback, from, to } => self.carrier.media(self.now, *playback, *from, *to),
