@@ -4,8 +4,7 @@
 use crate::events::{LiveEvent, LiveEvents, wall_now};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use phone::twilio::socket::TwilioSocket;
-use phone::twilio::wire::Start;
+use phone::twilio::{Start, TwilioSocket};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;

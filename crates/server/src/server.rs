@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use secrecy::ExposeSecret;
 use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -95,7 +96,8 @@ impl Server {
     /// Listens. Nothing is answered before [`Server::run`].
     pub async fn bind(settings: ServerSettings, wiring: Wiring) -> Result<Self, ServerError> {
         let ServerSettings { bind, public_url, twilio, admin_token, agent, limits } = settings;
-        if twilio.auth_tokens.is_empty() && twilio.shared_keys.is_empty() {
+        let mut secrets = twilio.auth_tokens.iter().chain(twilio.shared_keys.iter().map(|(_, secret)| secret));
+        if secrets.all(|secret| secret.expose_secret().is_empty()) {
             return Err(ServerError::NoCarrierSecret);
         }
         let measures = Measures::of_this_process()?;

@@ -1,63 +1,48 @@
-//! Is this Twilio? The one place that knows how signatures are checked.
+//! Is this Twilio? The one place where signatures are checked.
 
 use super::status::SeenCallbacks;
 use crate::settings::TwilioSettings;
 use axum::http::HeaderMap;
-use phone::twilio::signature;
-use std::fmt;
+use phone::twilio::signature::{Claim, SETTINGS_HEADER, SIGNATURE_HEADER, SignatureError, Verifier};
 
 /// The carrier as we know it: its secrets, its accounts, and what it told us already.
 pub(crate) struct Carrier {
-    settings: TwilioSettings,
+    verifier: Verifier,
+    account_sids: Vec<String>,
     pub callbacks: SeenCallbacks,
-}
-
-/// A signature that is missing or matches nothing. Shows the addresses that were tried, so that a wrong public address is
-/// seen in the log; never a secret or a signature.
-#[derive(Debug)]
-pub(crate) struct NotSigned {
-    pub why: &'static str,
-    pub tried: Vec<String>,
-}
-
-impl fmt::Display for NotSigned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; tried {}", self.why, self.tried.join(" "))
-    }
 }
 
 impl Carrier {
     pub fn new(settings: TwilioSettings) -> Self {
-        Self { settings, callbacks: SeenCallbacks::default() }
+        let verifier = settings
+            .shared_keys
+            .into_iter()
+            .fold(Verifier::new(settings.auth_tokens), |verifier, (id, secret)| verifier.with_shared_key(id, secret));
+        Self { verifier, account_sids: settings.account_sids, callbacks: SeenCallbacks::default() }
     }
 
     pub fn takes_account(&self, account_sid: &str) -> bool {
-        self.settings.account_sids.is_empty() || self.settings.account_sids.iter().any(|ours| ours == account_sid)
+        self.account_sids.is_empty() || self.account_sids.iter().any(|ours| ours == account_sid)
     }
 
-    pub fn check_form(&self, url: &str, headers: &HeaderMap, fields: &[(String, String)]) -> Result<(), NotSigned> {
-        let mut f: Vec<_> = fields.to_vec();
-        f.sort();
-        let tail: String = f.iter().map(|(a, b)| format!("{a}{b}")).collect();
-        self.check(url, headers, &tail)
+    /// `url`: our public address with the request's path and query as they came.
+    pub fn check_form(
+        &self,
+        url: &str,
+        headers: &HeaderMap,
+        fields: &[(String, String)],
+    ) -> Result<(), SignatureError> {
+        self.verifier.verify_form(claim(headers), url, fields)
     }
 
-    pub fn check_upgrade(&self, url: &str, headers: &HeaderMap) -> Result<(), NotSigned> {
-        self.check(url, headers, "")
+    /// `url`: our public stream address.
+    pub fn check_upgrade(&self, url: &str, headers: &HeaderMap) -> Result<(), SignatureError> {
+        self.verifier.verify_upgrade(claim(headers), url)
     }
+}
 
-    fn check(&self, url: &str, headers: &HeaderMap, tail: &str) -> Result<(), NotSigned> {
-        let tried = signature::candidates(url);
-        let Some(given) = headers.get("x-twilio-signature").and_then(|v| v.to_str().ok()) else {
-            return Err(NotSigned { why: "no signature", tried });
-        };
-        for url in &tried {
-            for secret in &self.settings.auth_tokens {
-                if signature::sign(secret, &format!("{url}{tail}")) == given {
-                    return Ok(());
-                }
-            }
-        }
-        Err(NotSigned { why: "the signature matches none", tried })
-    }
+fn claim(headers: &HeaderMap) -> Claim<'_> {
+    // A header that is no text counts as an empty one: unreadable settings must not turn into the account's default.
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    Claim { signature: text(SIGNATURE_HEADER), settings: text(SETTINGS_HEADER) }
 }

@@ -10,21 +10,14 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use phone::twilio::socket::{Received, TwilioSocket};
-use phone::twilio::wire::{Inbound, Start};
+use phone::twilio::{Inbound, PhoneError, SocketConfig, Start, TwilioSocket};
 use secrecy::SecretString;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpStream;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 
-/// Two sockets a call: the library's 128 KiB a buffer would be most of a call's memory. A media frame has about 400 bytes.
-const SOCKET_BUFFER_BYTES: usize = 8 * 1024;
-/// Outbound bytes that may wait for a slow carrier: the carrier takes 10 minutes of audio, so this is a dead socket.
-const MAX_UNSENT_BYTES: usize = 1024 * 1024;
-
+const PROTOCOL_ERROR: u16 = 1002;
 const POLICY_VIOLATION: u16 = 1008;
 const TOO_BIG: u16 = 1009;
 const TRY_AGAIN_LATER: u16 = 1013;
@@ -78,22 +71,17 @@ struct Refusal {
 }
 
 const NO_START: Refusal = Refusal { code: POLICY_VIOLATION, reason: "no start in time" };
-const NOT_CONNECTED_FIRST: Refusal = Refusal { code: POLICY_VIOLATION, reason: "start expected" };
+const BAD_START: Refusal = Refusal { code: POLICY_VIOLATION, reason: "start refused" };
 const OVERSIZE: Refusal = Refusal { code: TOO_BIG, reason: "message too big" };
+const BROKEN: Refusal = Refusal { code: PROTOCOL_ERROR, reason: "protocol broken" };
 const BAD_TOKEN: Refusal = Refusal { code: POLICY_VIOLATION, reason: "token refused" };
 const BAD_ACCOUNT: Refusal = Refusal { code: POLICY_VIOLATION, reason: "account refused" };
 const DRAINING: Refusal = Refusal { code: TRY_AGAIN_LATER, reason: "draining" };
 const AT_LIMIT: Refusal = Refusal { code: TRY_AGAIN_LATER, reason: "all calls are taken" };
 
 async fn arrive(doors: &Arc<Doors>, socket: TcpStream, read: Bytes, upgraded_at: Instant) {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(SOCKET_BUFFER_BYTES)
-        .write_buffer_size(0)
-        .max_write_buffer_size(MAX_UNSENT_BYTES)
-        .max_message_size(Some(doors.limits.max_frame_bytes))
-        .max_frame_size(Some(doors.limits.max_frame_bytes));
-    let socket = WebSocketStream::from_partially_read(socket, read.into(), Role::Server, Some(config)).await;
-    let mut socket = TwilioSocket(socket);
+    let config = SocketConfig { message_limit_bytes: doors.limits.max_frame_bytes, ..SocketConfig::default() };
+    let mut socket = TwilioSocket::accept_partially_read(socket, read.into(), config).await;
     let start = tokio::select! {
         () = doors.calls.draining().cancelled() => Err(Some(DRAINING)),
         start = tokio::time::timeout(doors.limits.start_timeout, start_of(&mut socket)) => start.unwrap_or(Err(Some(NO_START))),
@@ -138,15 +126,35 @@ async fn arrive(doors: &Arc<Doors>, socket: TcpStream, read: Bytes, upgraded_at:
 
 /// Reads to the `start`. `Err(None)`: the socket is gone, nobody is left to be told.
 async fn start_of(socket: &mut TwilioSocket<TcpStream>) -> Result<Start, Option<Refusal>> {
+    // Nobody may speak before the start, so nothing worth keeping ever lands here.
+    let mut audio = Vec::new();
     loop {
-        match socket.next().await {
-            Received::Message(Inbound::Start(start)) => return Ok(start),
-            // Unknown and broken messages are counted by the socket and ignored, before the start as after it.
-            Received::Message(Inbound::Connected | Inbound::Invalid) => {}
-            // Media, marks and keys belong to a stream that has started.
-            Received::Message(Inbound::Other) => return Err(Some(NOT_CONNECTED_FIRST)),
-            Received::Oversize => return Err(Some(OVERSIZE)),
-            Received::Gone => return Err(None),
+        match socket.next(&mut audio).await {
+            Ok(Inbound::Started(start)) => return Ok(*start),
+            Ok(Inbound::StartRefused(problem)) | Err(PhoneError::StartRefused(problem)) => {
+                tracing::warn!(%problem, "stream refused");
+                return Err(Some(BAD_START));
+            }
+            // The socket counts what it cannot use and what comes out of its order.
+            Ok(
+                Inbound::Connected { .. }
+                | Inbound::Ignored(_)
+                | Inbound::Media(_)
+                | Inbound::KeyPressed { .. }
+                | Inbound::MarkReturned(_)
+                | Inbound::Stopped,
+            ) => {}
+            Err(error @ PhoneError::TooLong { .. }) => {
+                tracing::warn!(%error, "stream refused");
+                return Err(Some(OVERSIZE));
+            }
+            Err(error @ PhoneError::Protocol(_)) => {
+                tracing::warn!(%error, "stream refused");
+                return Err(Some(BROKEN));
+            }
+            Err(
+                PhoneError::Closed { .. } | PhoneError::Lost(_) | PhoneError::NotOpen | PhoneError::OutboundFull { .. },
+            ) => return Err(None),
         }
     }
 }
@@ -166,8 +174,9 @@ fn checked(doors: &Doors, start: &Start) -> Result<Grant, Refusal> {
     Ok(grant)
 }
 
-async fn refuse(socket: TwilioSocket<TcpStream>, refusal: Refusal) {
+async fn refuse(mut socket: TwilioSocket<TcpStream>, refusal: Refusal) {
     metrics::counter!("streams_refused_total", "reason" => refusal.reason).increment(1);
     tracing::info!(code = refusal.code, reason = refusal.reason, "stream closed before its call");
-    socket.close(refusal.code, refusal.reason).await;
+    // Bounded by the socket itself; the connection goes either way.
+    let _ = socket.close(refusal.code, refusal.reason).await;
 }

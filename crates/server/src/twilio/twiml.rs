@@ -1,44 +1,26 @@
-//! The TwiML documents that we answer with. Few enough to be written out; every value is escaped.
+//! Our answers as HTTP, and the two documents that are the server's own: giving a call up, and letting it ask again.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use std::fmt::Write;
+use phone::twilio::twiml;
 
-/// A whole document.
+/// A whole TwiML document.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Twiml(String);
 
-/// `<Connect><Stream>` and the tail that brings the call back to us when the socket closes for any reason.
-pub(crate) struct ConnectStream<'a> {
-    pub stream_url: &'a str,
-    pub status_url: &'a str,
-    /// `(name, value)`; name and value together stay below Twilio's 500 characters.
-    pub parameters: &'a [(&'a str, &'a str)],
-    pub resume_url: &'a str,
-}
-
 impl Twiml {
-    pub fn connect(stream: &ConnectStream<'_>) -> Self {
-        let mut body = format!(
-            r#"<Connect><Stream url="{}" statusCallback="{}" statusCallbackMethod="POST">"#,
-            escaped(stream.stream_url),
-            escaped(stream.status_url)
-        );
-        for (name, value) in stream.parameters {
-            let _ = write!(body, r#"<Parameter name="{}" value="{}"/>"#, escaped(name), escaped(value));
-        }
-        let _ = write!(body, r#"</Stream></Connect><Redirect method="POST">{}</Redirect>"#, escaped(stream.resume_url));
-        Self::document(&body)
+    pub fn connect(stream: &twiml::ConnectStream<'_>) -> Result<Self, twiml::TwimlError> {
+        twiml::connect_stream(stream).map(Self)
     }
 
     /// Not answered and not billed: the caller hears the busy tone. Works as the first verb of a call only.
     pub fn busy() -> Self {
-        Self::document(r#"<Reject reason="busy"/>"#)
+        Self(twiml::reject(twiml::Rejection::Busy))
     }
 
     /// Ends an answered call.
     pub fn hang_up() -> Self {
-        Self::document("<Hangup/>")
+        Self(twiml::hang_up())
     }
 
     /// Says one sentence, then ends the call.
@@ -48,10 +30,8 @@ impl Twiml {
 
     /// Keeps an answered call for a moment, then asks again: another process may take it.
     pub fn ask_again(pause_s: u32, resume_url: &str) -> Self {
-        Self::document(&format!(
-            r#"<Pause length="{pause_s}"/><Redirect method="POST">{}</Redirect>"#,
-            escaped(resume_url)
-        ))
+        let resume_url = escaped(resume_url);
+        Self::document(&format!(r#"<Pause length="{pause_s}"/><Redirect method="POST">{resume_url}</Redirect>"#))
     }
 
     fn document(body: &str) -> Self {
@@ -67,22 +47,9 @@ impl IntoResponse for Twiml {
     }
 }
 
-/// XML text and attribute escaping; characters that XML 1.0 forbids are dropped.
+/// Element text. What goes in is ours (a sentence, our own address) and holds no control characters.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&apos;"),
-            '\t' | '\n' | '\r' => out.push(' '),
-            control if (control as u32) < 0x20 || control == '\u{fffe}' || control == '\u{ffff}' => {}
-            plain => out.push(plain),
-        }
-    }
-    out
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -90,16 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_cannot_leave_their_place() {
-        let Twiml(text) = Twiml::connect(&ConnectStream {
-            stream_url: "wss://a.example/twilio/stream",
-            status_url: "https://a.example/s?a=1&b=2",
-            parameters: &[("caller", r#""/><Dial>+1900</Dial><x y="'"#), ("odd", "a\u{0}b\u{7}c")],
-            resume_url: "https://a.example/twilio/resume?n=1",
-        });
+    fn text_cannot_leave_its_element() {
+        let Twiml(text) = Twiml::ask_again(2, "https://a.example/b&c/twilio/resume?n=1");
+        assert!(text.ends_with("https://a.example/b&amp;c/twilio/resume?n=1</Redirect></Response>"), "{text}");
+        let Twiml(text) = Twiml::say_and_hang_up("</Say><Dial>+1900</Dial>");
         assert!(!text.contains("<Dial>"), "{text}");
-        assert!(text.contains("&quot;/&gt;&lt;Dial&gt;+1900"), "{text}");
-        assert!(text.contains("s?a=1&amp;b=2"), "{text}");
-        assert!(text.contains(r#"value="abc""#), "{text}");
     }
 }

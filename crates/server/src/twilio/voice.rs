@@ -2,12 +2,13 @@
 
 use super::signed::SignedForm;
 use super::token::{Grant, MintError};
-use super::twiml::{ConnectStream, Twiml};
+use super::twiml::Twiml;
 use super::{RESUME_PATH, STATUS_PATH, STREAM_PATH};
 use crate::calls::NotAdmitted;
 use crate::doors::Doors;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
+use phone::twilio::twiml::ConnectStream;
 use secrecy::ExposeSecret;
 use std::sync::Arc;
 
@@ -68,6 +69,7 @@ enum TurnedAway {
     Draining,
     AtLimit,
     NoToken,
+    NoDocument,
     GivenUp,
 }
 
@@ -77,6 +79,7 @@ impl TurnedAway {
             Self::Draining => "draining",
             Self::AtLimit => "at_limit",
             Self::NoToken => "no_token",
+            Self::NoDocument => "no_document",
             Self::GivenUp => "given_up",
         }
     }
@@ -108,12 +111,16 @@ fn connect(doors: &Doors, form: &SignedForm, next: u32) -> Result<Twiml, TurnedA
         }
         TurnedAway::NoToken
     })?;
-    Ok(Twiml::connect(&ConnectStream {
-        stream_url: &doors.addresses.stream(STREAM_PATH),
-        status_url: &doors.addresses.page(STATUS_PATH),
+    Twiml::connect(&ConnectStream {
+        url: &doors.addresses.stream(STREAM_PATH),
+        status_callback: &doors.addresses.page(STATUS_PATH),
         parameters: &[("token", token.expose_secret()), ("caller", caller.id.as_str())],
         resume_url: &resume_url(doors, next),
-    }))
+    })
+    .map_err(|error| {
+        tracing::error!(call_sid = %form.call_sid, %error, "no TwiML for this call");
+        TurnedAway::NoDocument
+    })
 }
 
 fn resume_url(doors: &Doors, attempt: u32) -> String {

@@ -119,7 +119,7 @@ impl CallStarter for FakeCall {
     }
 }
 
-async fn close(socket: phone::twilio::socket::TwilioSocket<TcpStream>) {
+async fn close(mut socket: phone::twilio::TwilioSocket<TcpStream>) {
     socket.close(1000, "").await;
 }
 
