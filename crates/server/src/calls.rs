@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use phone::twilio::{Start, TwilioSocket};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -174,8 +174,8 @@ impl Calls {
         self.tasks.spawn(arrival);
     }
 
-    /// May this call have a stream, when `promised` other calls wait for theirs?
-    pub fn room_for(&self, call_sid: &CallSid, promised: usize) -> Result<(), NotAdmitted> {
+    /// May this call have a stream, when the `promised` calls wait for theirs?
+    pub fn room_for(&self, call_sid: &CallSid, promised: &BTreeSet<CallSid>) -> Result<(), NotAdmitted> {
         self.room_in(&self.roll(), call_sid, promised)
     }
 
@@ -193,13 +193,18 @@ impl Calls {
             Ok(registered) => registered,
             Err(why) => return Err(Refused { why, socket: Box::new(stream.socket) }),
         };
-        if let Some((over, task)) = earlier
+        if let Some(Earlier { over, task }) = earlier
             && tokio::time::timeout(self.close_cap, over.cancelled()).await.is_err()
         {
             tracing::warn!(%call_sid, "an earlier stream of this call did not let go in time; its task is ended");
             if let Some(task) = task {
                 task.abort();
             }
+        }
+        if stream.cancel.is_cancelled() {
+            // Retired or closed while it waited for its turn: two streams of one call must never run together.
+            entry.ended(Some(CallReport { end: CallEnd::Cancelled }));
+            return Ok(());
         }
         let serial = entry.serial;
         let running = self.tasks.spawn(async move {
@@ -260,12 +265,7 @@ impl Calls {
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
             return 0;
         }
-        let mut cut = 0;
-        for live in self.roll().live.values_mut() {
-            live.outside.get_or_insert(OutsideEnd::ServerStopped);
-            live.cancel.cancel();
-            cut += 1;
-        }
+        let cut = self.close_all();
         if tokio::time::timeout(self.close_cap, self.tasks.wait()).await.is_err() {
             let stuck: Vec<AbortHandle> = self.roll().live.values().filter_map(|live| live.task.clone()).collect();
             tracing::warn!(stuck = stuck.len(), "calls did not close in time; their tasks are ended");
@@ -278,15 +278,25 @@ impl Calls {
         cut
     }
 
-    #[allow(clippy::type_complexity)]
+    /// Cancels every call that runs; returns how many.
+    pub fn close_all(&self) -> usize {
+        let mut roll = self.roll();
+        for live in roll.live.values_mut() {
+            live.outside.get_or_insert(OutsideEnd::ServerStopped);
+            live.cancel.cancel();
+        }
+        roll.live.len()
+    }
+
     fn register(
         self: &Arc<Self>,
         stream: &AcceptedStream,
         cancel: CancellationToken,
-    ) -> Result<(Entry, Option<(CancellationToken, Option<AbortHandle>)>), NotAdmitted> {
+    ) -> Result<(Entry, Option<Earlier>), NotAdmitted> {
         let call_sid = stream.start.call.clone();
         let mut roll = self.roll();
-        self.room_in(&roll, &call_sid, 0)?;
+        // The promise of this call was just redeemed; the others' promises were counted when they were made.
+        self.room_in(&roll, &call_sid, &BTreeSet::new())?;
         roll.serials += 1;
         let live = Live {
             serial: roll.serials,
@@ -318,7 +328,7 @@ impl Calls {
             metrics::counter!("streams_ended_total", "end" => "retired").increment(1);
             tracing::info!(%call_sid, stream_sid = %view.stream_sid, "a second socket of the call retires this stream");
             roll.remember(view);
-            (earlier.over, earlier.task)
+            Earlier { over: earlier.over, task: earlier.task }
         });
         drop(roll);
         tracing::info!(%call_sid, %stream_sid, %agent, "stream accepted");
@@ -326,13 +336,14 @@ impl Calls {
         Ok((entry, earlier))
     }
 
-    fn room_in(&self, roll: &Roll, call_sid: &CallSid, promised: usize) -> Result<(), NotAdmitted> {
+    fn room_in(&self, roll: &Roll, call_sid: &CallSid, promised: &BTreeSet<CallSid>) -> Result<(), NotAdmitted> {
         if self.is_draining() {
             return Err(NotAdmitted::Draining);
         }
-        // A call's own earlier stream gives its place to the new one.
-        let others = roll.live.len() - usize::from(roll.live.contains_key(call_sid));
-        if others + promised >= self.max_calls { Err(NotAdmitted::AtLimit) } else { Ok(()) }
+        // A call's own earlier stream gives its place to the new one, and a running call may be promised its next stream.
+        let promised = promised.iter().filter(|promised| !roll.live.contains_key(*promised));
+        let others = roll.live.keys().chain(promised).filter(|other| *other != call_sid).count();
+        if others >= self.max_calls { Err(NotAdmitted::AtLimit) } else { Ok(()) }
     }
 
     fn roll(&self) -> MutexGuard<'_, Roll> {
@@ -344,6 +355,12 @@ impl Calls {
 pub(crate) struct Refused {
     pub why: NotAdmitted,
     pub socket: Box<TwilioSocket<TcpStream>>,
+}
+
+/// A stream that has just been retired.
+struct Earlier {
+    over: CancellationToken,
+    task: Option<AbortHandle>,
 }
 
 /// A call's line in the roll. Dropping it (an aborted task) strikes the line too.
@@ -473,6 +490,18 @@ fn masked(caller: &CallerId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_promise_takes_a_place_and_a_calls_own_does_not() {
+        let calls = Calls::new(2, Duration::ZERO, LiveEvents::default());
+        let sids = |sids: &[&str]| sids.iter().map(|sid| CallSid::new(*sid)).collect::<BTreeSet<_>>();
+        let new = CallSid::new("CA3");
+        assert_eq!(calls.room_for(&new, &sids(&["CA1"])), Ok(()));
+        assert_eq!(calls.room_for(&new, &sids(&["CA1", "CA2"])), Err(NotAdmitted::AtLimit));
+        assert_eq!(calls.room_for(&new, &sids(&["CA1", "CA3"])), Ok(()));
+        calls.start_draining();
+        assert_eq!(calls.room_for(&new, &sids(&[])), Err(NotAdmitted::Draining));
+    }
 
     #[test]
     fn a_masked_number_shows_four_digits_at_most() {

@@ -200,7 +200,12 @@ async fn upkeep(doors: Arc<Doors>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = doors.closing.cancelled() => return,
+            () = doors.closing.cancelled() => {
+                // After a drain there are none; when `run` was dropped, nobody else tells them.
+                doors.calls.start_draining();
+                doors.calls.close_all();
+                return;
+            }
             _ = ticks.tick() => {
                 doors.measures.upkeep();
                 doors.tokens.sweep();

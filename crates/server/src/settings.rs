@@ -11,7 +11,8 @@ use vocab::AgentId;
 pub struct ServerSettings {
     /// Where to listen. Port 0 takes a free port; ask [`crate::Server::local_addr`] which.
     pub bind: SocketAddr,
-    /// The address at which the carrier reaches us, without query or fragment; a path prefix is allowed. Signatures are
+    /// The address at which the carrier reaches us, without query or fragment. A path prefix is one that a proxy
+    /// in front takes off: our own paths start at the root. Signatures are
     /// checked against it and never against `Host` or `X-Forwarded-*`, which a sender may write as he likes.
     /// `None` takes the bound address, and only when that is loopback: a demo needs no domain.
     pub public_url: Option<Url>,

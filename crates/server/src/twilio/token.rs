@@ -3,7 +3,7 @@
 
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,11 +105,11 @@ impl StreamTokens {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, token| token.expires > now);
     }
 
-    /// Calls that were promised a stream, `call_sid` not counted.
-    pub fn promised_besides(&self, call_sid: &CallSid) -> usize {
+    /// Calls that were promised a stream and may still come for it.
+    pub fn promised(&self) -> BTreeSet<CallSid> {
         let now = Instant::now();
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.iter().filter(|(sid, token)| *sid != call_sid && token.expires > now).count()
+        waiting.iter().filter(|(_, token)| token.expires > now).map(|(sid, _)| sid.clone()).collect()
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         full.mint(&sid("CA2"), grant()).unwrap();
         assert!(matches!(full.mint(&sid("CA3"), grant()), Err(MintError::Full)));
         assert!(full.mint(&sid("CA2"), grant()).is_ok(), "a call that waits already may be served again");
-        assert_eq!(full.promised_besides(&sid("CA1")), 1);
+        assert_eq!(full.promised(), BTreeSet::from([sid("CA1"), sid("CA2")]));
         full.forget(&sid("CA1"));
         assert!(full.mint(&sid("CA3"), grant()).is_ok());
 

@@ -95,8 +95,7 @@ impl From<NotAdmitted> for TurnedAway {
 }
 
 fn room(doors: &Doors, form: &SignedForm) -> Result<(), TurnedAway> {
-    let promised = doors.tokens.promised_besides(&form.call_sid);
-    Ok(doors.calls.room_for(&form.call_sid, promised)?)
+    Ok(doors.calls.room_for(&form.call_sid, &doors.tokens.promised())?)
 }
 
 /// The document that opens a stream; should the stream end, attempt `next` follows.

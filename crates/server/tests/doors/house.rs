@@ -66,6 +66,7 @@ impl FakeRecords {
 
 impl CallRecords for FakeRecords {
     fn finished(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<bool, RecordsUnavailable>> {
+        assert_ne!(call_sid.as_str(), "CAbad", "this record is bad on purpose");
         let finished = self.finished.lock().unwrap().contains(call_sid.as_str());
         self.answer(finished)
     }
@@ -192,6 +193,11 @@ impl House {
     pub async fn stopped(self) -> Stopped {
         self.stop.cancel();
         soon(self.running).await.unwrap()
+    }
+
+    /// Drops the future that serves.
+    pub fn drop_server(&self) {
+        self.running.abort();
     }
 
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {

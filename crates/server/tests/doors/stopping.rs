@@ -5,6 +5,7 @@ use server::settings::ServerSettings;
 use server::{Server, ServerError, Stopped, Wiring};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
@@ -44,6 +45,28 @@ async fn a_call_that_does_not_obey_is_ended_with_its_task() {
     house.tell_to_stop();
     assert_eq!(phone.close_code().await, 1006);
     assert_eq!(house.stopped().await, Stopped { calls_closed: 1 });
+}
+
+#[tokio::test]
+async fn an_open_event_stream_does_not_hold_the_server() {
+    let house = House::open().await;
+    let mut socket = TcpStream::connect(house.at).await.unwrap();
+    let request = format!("GET /api/v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN}\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    soon(socket.read_exact(&mut head)).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    assert_eq!(house.stopped().await, Stopped { calls_closed: 0 });
+    let mut rest = Vec::new();
+    assert!(soon(socket.read_to_end(&mut rest)).await.is_ok(), "it was ended, not cut");
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_ends_its_calls() {
+    let mut house = House::open().await;
+    let mut phone = house.call("CA1", "MZ1").await;
+    house.drop_server();
+    assert_eq!(phone.close_code().await, 1000);
 }
 
 async fn bind(change: impl FnOnce(&mut ServerSettings)) -> Result<Server, ServerError> {

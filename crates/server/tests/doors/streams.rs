@@ -215,21 +215,29 @@ async fn connections_are_capped() {
 }
 
 #[tokio::test]
-async fn a_stream_beyond_the_last_call_is_told_to_try_later() {
+async fn a_running_call_may_have_its_next_stream_when_all_calls_are_taken() {
     let mut house = House::with_limits(|limits| limits.max_calls = 2).await;
-    // Both were promised a stream; then a third call's promise takes the place of one that is already running.
     let _first = house.call("CA1", "MZ1").await;
-    let token = house.token_for("CA2").await;
-    let late = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
-    let late = parameter(&late, "token").unwrap();
-    let mut second = house.upgrade().await;
-    second.say(&start("CA2", "MZ2", ACCOUNT, Some(&token))).await;
-    assert_eq!(soon(house.seen.recv()).await.unwrap().call_sid, "CA2");
-    // The first call's own second stream needs no second place.
-    let mut resumed = house.upgrade().await;
-    resumed.say(&start("CA1", "MZ3", ACCOUNT, Some(&late))).await;
+    let resumed = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
+    // The first call runs and waits for its next stream, which is one place and not two.
+    let _second = house.call("CA2", "MZ2").await;
+    assert!(house.get("/readyz", &[]).await.body.contains("2 of 2"));
+    let mut phone = house.upgrade().await;
+    phone.say(&start("CA1", "MZ3", ACCOUNT, parameter(&resumed, "token").as_deref())).await;
     assert_eq!(soon(house.seen.recv()).await.unwrap().stream_sid, "MZ3");
     assert!(house.get("/readyz", &[]).await.body.contains("2 of 2"));
+    let resumed = house.webhook("/twilio/resume?n=1", &call_fields("CA3")).await.body;
+    assert!(resumed.contains("<Pause") && resumed.contains("resume?n=2</Redirect>"), "{resumed}");
+}
+
+#[tokio::test]
+async fn a_stream_in_another_format_is_refused() {
+    let mut house = House::open().await;
+    let token = house.token_for("CA1").await;
+    let mut phone = house.upgrade().await;
+    phone.say(&start("CA1", "MZ1", ACCOUNT, Some(&token)).replace("8000", "16000")).await;
+    assert_eq!(phone.close_code().await, 1008);
+    assert!(house.seen.try_recv().is_err());
 }
 
 #[tokio::test]

@@ -2,6 +2,9 @@
 
 use crate::house::*;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use vocab::CallSid;
 
 #[tokio::test]
@@ -129,7 +132,7 @@ async fn a_lost_stream_resumes_with_a_new_token_until_it_is_given_up() {
 
 #[tokio::test]
 async fn a_stream_that_held_starts_the_count_of_attempts_again() {
-    let mut house = House::with_limits(|limits| limits.steady_stream = std::time::Duration::ZERO).await;
+    let mut house = House::with_limits(|limits| limits.steady_stream = Duration::ZERO).await;
     let _phone = house.call("CA1", "MZ1").await;
     let answer = house.webhook("/twilio/resume?n=6", &call_fields("CA1")).await.body;
     assert!(answer.contains("resume?n=2</Redirect>"), "{answer}");
@@ -208,4 +211,35 @@ async fn a_completed_call_ends_its_stream_though_no_stop_came() {
     let over = [("CallSid", "CA1"), ("AccountSid", ACCOUNT), ("CallStatus", "completed")];
     assert_eq!(house.webhook("/twilio/status", &over).await.status, 204);
     assert_eq!(phone.close_code().await, 1000);
+}
+
+#[tokio::test]
+async fn a_panic_in_one_request_is_answered_and_the_server_goes_on() {
+    let house = House::open().await;
+    assert_eq!(house.webhook("/twilio/resume?n=1", &call_fields("CAbad")).await.status, 500);
+    assert_eq!(house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_come_whole_is_not_waited_for() {
+    let house = House::with_limits(|limits| {
+        limits.request_timeout = Duration::from_millis(50);
+        limits.header_timeout = Duration::from_millis(50);
+    })
+    .await;
+    let head = "POST /twilio/voice HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100\r\n\
+                content-type: application/x-www-form-urlencoded\r\n\r\nCallSid=";
+    let answer = raw(&house, head).await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    let half_a_head = raw(&house, "POST /twilio/voice HTTP/1.1\r\nhost:").await;
+    assert!(!half_a_head.contains(" 200 "), "{half_a_head}");
+}
+
+/// Sends `bytes` and reads until the server closes.
+async fn raw(house: &House, bytes: &str) -> String {
+    let mut socket = TcpStream::connect(house.at).await.unwrap();
+    socket.write_all(bytes.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = soon(socket.read_to_end(&mut answer)).await;
+    String::from_utf8(answer).unwrap()
 }
