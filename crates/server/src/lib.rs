@@ -1,1 +1,20 @@
+//! The doors: Twilio's webhooks and stream, the admin API, health and metrics.
+//!
+//! Everything here fails closed: a webhook or an upgrade without a valid signature is refused, a stream without its one-time
+//! token never reaches a model, the admin API stays shut without a token. What a call *does* is not here: a checked stream is
+//! handed to a [`calls::CallStarter`].
 
+pub mod calls;
+pub mod events;
+pub mod measures;
+pub mod records;
+pub mod settings;
+
+mod admin;
+mod doors;
+mod health;
+mod server;
+mod twilio;
+mod upgrade;
+
+pub use server::{DrainSwitch, Server, ServerError, Stopped, Wiring};

@@ -1,0 +1,19 @@
+//! The two questions that the doors ask the store.
+
+use futures_util::future::BoxFuture;
+use vocab::CallSid;
+
+/// The store could not answer. The text goes to the log and to `/readyz`; it must hold no secret.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("store unavailable: {0}")]
+pub struct RecordsUnavailable(pub String);
+
+/// What the doors need to know of the durable record of calls. It must outlive the process: after a restart it is the only
+/// memory of which calls were ended on purpose.
+pub trait CallRecords: Send + Sync + 'static {
+    /// Was this call ended on purpose (farewell heard, hang-up decided)? A lost stream is not an end. The call's driver must
+    /// have this on record *before* it closes the socket: the carrier asks `/twilio/resume` within a second of the close.
+    fn finished(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<bool, RecordsUnavailable>>;
+    /// Can the store be read and written now?
+    fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>>;
+}
