@@ -136,7 +136,7 @@ pub fn check(crates: &[Crate], findings: &mut Vec<Finding>) {
 fn impurity_of(package: &str) -> Option<&'static str> {
     let is_of =
         |root: &&str| package.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']));
-    IMPURE.iter().find(|(_, roots)| roots.iter().any(|root| is_of(&root))).map(|(what, _)| *what)
+    IMPURE.iter().find(|(_, roots)| roots.iter().any(is_of)).map(|(what, _)| *what)
 }
 
 fn floor_in_words(floor: u8) -> String {
