@@ -9,7 +9,8 @@ use xtask::{Tree, check};
 const VERBS: &str = "\
 usage: cargo xtask <verb>
 
-  tidy   floors, the purity line, names, lengths, migrations: what the compiler cannot see
+  tidy   floors, the purity line, names, lengths, migrations: what the compiler cannot see;
+         of another tree with `tidy <folder>`
   fmt    format every crate
   lint   clippy on every target of every crate; a warning is an error
   test   all of it, as CI runs it: format, tidy, lint, doc tests, tests
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     let (verb, more) = (words.next(), words.next());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let done = match (verb.as_deref(), more) {
-        (Some("tidy"), None) => tidy(&root),
+        (Some("tidy"), folder) => tidy(folder.as_ref().map_or(root.as_path(), Path::new)),
         (Some("fmt"), None) => cargo(&root, &["fmt", "--all"]),
         (Some("lint"), None) => lint(&root),
         (Some("test"), None) => test(&root),
