@@ -13,7 +13,7 @@ usage: cargo xtask <verb>
          of another tree with `tidy <folder>`
   fmt    format every crate
   lint   clippy on every target of every crate; a warning is an error
-  test   all of it, as CI runs it: format, tidy, lint, doc tests, tests
+  test   all of it, as CI runs it: format, tidy, lint, build, doc tests, tests
 ";
 
 fn main() -> ExitCode {
@@ -48,10 +48,12 @@ type Step = (&'static str, fn(&Path) -> Result<(), String>, &'static str);
 
 /// The quick checks come first, the test runner's closing lines last.
 fn test(root: &Path) -> Result<(), String> {
-    let steps: [Step; 5] = [
+    let steps: [Step; 6] = [
         ("format", |root| cargo(root, &["fmt", "--all", "--check"]), "run `cargo xtask fmt`"),
         ("tidy", tidy, "each finding above names its way out"),
         ("lint", lint, "clippy names the way out"),
+        // By itself, because the doc tests below are quiet and would hide minutes of building.
+        ("build", |root| cargo(root, &["test", "--workspace", "--no-run"]), "the compiler names the way out"),
         (
             "doc tests",
             |root| cargo(root, &["test", "--quiet", "--workspace", "--doc"]),
