@@ -66,7 +66,7 @@ pub struct CallSetup<S> {
     pub cancel: CancellationToken,
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<ModelSocket, ModelError>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<Box<ModelSocket>, ModelError>> + Send>>;
 
 pub(crate) enum ModelSlot {
     Opening(Opening),
@@ -105,7 +105,7 @@ pub(crate) struct Actor<S> {
 /// Something happened.
 enum Event {
     Phone(Result<Inbound, PhoneError>),
-    Opened(Result<ModelSocket, ModelError>),
+    Opened(Result<Box<ModelSocket>, ModelError>),
     Model(Result<ModelEvent, ModelError>),
     Work(Option<WorkEvent>),
     Time,
@@ -147,17 +147,17 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) 
 }
 
 /// A session, within a few attempts where trying again can help.
-async fn open_model(config: SessionConfig) -> Result<ModelSocket, ModelError> {
+async fn open_model(config: SessionConfig) -> Result<Box<ModelSocket>, ModelError> {
     for wait in OPEN_RETRIES {
         match ModelSocket::connect(&config).await {
             Err(error) if error.is_passing() => {
                 tracing::warn!(%error, "no model session yet; trying again");
                 tokio::time::sleep(wait).await;
             }
-            opened => return opened,
+            opened => return opened.map(Box::new),
         }
     }
-    ModelSocket::connect(&config).await
+    ModelSocket::connect(&config).await.map(Box::new)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
@@ -259,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         self.silence = silence;
     }
 
-    fn model_opened(&mut self, now: Instant, mut socket: ModelSocket) {
+    fn model_opened(&mut self, now: Instant, mut socket: Box<ModelSocket>) {
         self.opened = Some(now);
         let (first, second) = self.prebuffer.as_slices();
         socket.append_audio(first);
@@ -268,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         for command in std::mem::take(&mut self.model_waiting) {
             socket.send(&command);
         }
-        self.model = ModelSlot::Open(Box::new(socket));
+        self.model = ModelSlot::Open(socket);
     }
 
     fn model_said(&mut self, at: CallTime, event: ModelEvent) {
