@@ -9,7 +9,7 @@ pub mod booking;
 // pub mod load;
 // pub mod load_model;
 pub mod model;
-// pub mod phone;
+pub mod phone;
 pub mod voices;
 
 mod clock;
