@@ -6,13 +6,13 @@
 
 pub mod audio_file;
 pub mod booking;
-// pub mod load;
-// pub mod load_model;
+pub mod load;
+pub mod load_model;
 pub mod model;
 pub mod phone;
 pub mod voices;
 
 mod clock;
 mod g711;
-// mod ticker;
+mod ticker;
 mod tls;

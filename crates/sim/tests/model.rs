@@ -204,7 +204,7 @@ async fn a_turn_is_detected_committed_and_transcribed_and_answered_only_on_reque
             "conversation.item.input_audio_transcription.completed",
         ]
     );
-    let item = &events[0]["item_id"];
+    let item = &events[0]["item_id"].clone();
     assert!(events[1..3].iter().chain(&events[5..]).all(|e| e["item_id"] == *item), "{events:?}");
     assert_eq!(events[5]["transcript"], "book a table please");
 
@@ -218,6 +218,7 @@ async fn a_turn_is_detected_committed_and_transcribed_and_answered_only_on_reque
     assert_eq!(calls[0]["item"]["arguments"], r#"{"party":2}"#);
     assert_eq!(events.iter().filter(|e| e["type"] == "response.function_call_arguments.done").count(), 2);
     assert_eq!(find(&events, "response.output_item.added")["item"]["phase"], "commentary");
+    assert_eq!(find(&events, "conversation.item.added")["previous_item_id"], *item);
     assert_eq!(find(&events, "response.done")["response"]["output"].as_array().unwrap().len(), 3);
 
     // The output alone is silent; a response then speaks.

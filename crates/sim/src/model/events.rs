@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 /// `invalid_request_error` with a code, as the service answers a client's mistake.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
-    pub(super) code: &'static str,
-    pub(super) message: String,
+pub(crate) struct Refusal {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
     pub(super) param: Option<String>,
 }
 
@@ -21,7 +21,7 @@ impl Refusal {
 }
 
 /// What a session is before its first update.
-pub(super) fn default_session(id: &str, model: &str, expires_at: u64) -> Value {
+pub(crate) fn default_session(id: &str, model: &str, expires_at: u64) -> Value {
     json!({
         "type": "realtime",
         "object": "realtime.session",
@@ -78,7 +78,7 @@ const INPUT_FIELDS: &[&str] = &["format", "noise_reduction", "transcription", "t
 const OUTPUT_FIELDS: &[&str] = &["format", "voice", "speed"];
 
 /// Check a sparse `session.update` and lay it over the session.
-pub(super) fn update_session(session: &mut Value, change: &Value, audio_was_sent: bool) -> Result<(), Refusal> {
+pub(crate) fn update_session(session: &mut Value, change: &Value, audio_was_sent: bool) -> Result<(), Refusal> {
     let Value::Object(fields) = change else {
         return Err(Refusal::new("invalid_value", "session must be an object").about("session"));
     };
@@ -171,14 +171,14 @@ fn with_detection_defaults(detection: &Value) -> Value {
 
 /// Turn detection as the session has it now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Detection {
-    pub(super) prefix_ms: u64,
-    pub(super) silence_ms: u64,
-    pub(super) create_response: bool,
-    pub(super) interrupt_response: bool,
+pub(crate) struct Detection {
+    pub(crate) prefix_ms: u64,
+    pub(crate) silence_ms: u64,
+    pub(crate) create_response: bool,
+    pub(crate) interrupt_response: bool,
 }
 
-pub(super) fn detection_of(session: &Value) -> Option<Detection> {
+pub(crate) fn detection_of(session: &Value) -> Option<Detection> {
     let detection = &session["audio"]["input"]["turn_detection"];
     let silence_ms = match detection["type"].as_str()? {
         "server_vad" => detection["silence_duration_ms"].as_u64().unwrap_or(500),

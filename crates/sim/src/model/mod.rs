@@ -10,6 +10,7 @@ mod script;
 mod session;
 mod turn_detection;
 
+pub(crate) use events::{default_session, detection_of, update_session};
 pub use generation::Pace;
 pub use record::{
     CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,

@@ -498,6 +498,7 @@ impl Session {
     }
 
     fn note_progress(&mut self, now_us: u64, n: usize, progress: Vec<Progress>) {
+        self.place_items();
         let in_conversation = self.generations[n].in_conversation;
         let id = self.generations[n].id.clone();
         for step in progress {
@@ -524,6 +525,22 @@ impl Session {
                 Progress::ItemOpened { .. } | Progress::ItemClosed { .. } => {}
                 Progress::Ended => self.note_end(now_us, n, &id),
             }
+        }
+    }
+
+    /// A generation does not know the conversation: its items are given their neighbour here.
+    fn place_items(&mut self) {
+        for event in &mut self.events {
+            let is_item = matches!(event["type"].as_str(), Some("conversation.item.added" | "conversation.item.done"));
+            if !is_item || !event["previous_item_id"].is_null() {
+                continue;
+            }
+            let id = event["item"]["id"].as_str().unwrap_or_default();
+            let before = match self.items.iter().position(|i| i.id == id) {
+                Some(at) => at.checked_sub(1).map(|n| &self.items[n]),
+                None => self.items.last(),
+            };
+            event["previous_item_id"] = before.map(|item| item.id.as_str()).into();
         }
     }
 

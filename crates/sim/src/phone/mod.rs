@@ -23,13 +23,14 @@ mod stream;
 pub mod twiml;
 mod wire;
 
-pub(crate) use http::Web;
+pub(crate) use http::{Socket, Web};
 pub use playout::{HeardSpan, MAX_QUEUED_BYTES};
 pub use record::{
     CallEnd, CallResult, ClearRecord, Happened, MarkRecord, SaidSpan, StreamRecord, TimelineEvent, Underrun, Violation,
 };
 pub use script::{CallScript, CallScriptError, DEFAULT_TIMEOUT_MS, Step, WaitForAgent};
 pub use signature::sign;
+pub(crate) use wire::{CONNECTED, Carrier};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -75,20 +75,20 @@ fn extra(fields: &Map<String, Value>, known: &[&str]) -> Option<String> {
 
 /// Writes the carrier's messages. Sequence numbers, chunks and timestamps are strings on the wire.
 #[derive(Debug)]
-pub(super) struct Carrier {
-    pub(super) stream_sid: String,
-    pub(super) account_sid: String,
-    pub(super) call_sid: String,
+pub(crate) struct Carrier {
+    pub(crate) stream_sid: String,
+    pub(crate) account_sid: String,
+    pub(crate) call_sid: String,
     sequence: u64,
     chunk: u64,
     /// Timestamp of the first media message; 60 to 160 ms were seen on real calls.
     first_timestamp: u64,
 }
 
-pub(super) const CONNECTED: &str = r#"{"event":"connected","protocol":"Call","version":"1.0.0"}"#;
+pub(crate) const CONNECTED: &str = r#"{"event":"connected","protocol":"Call","version":"1.0.0"}"#;
 
 impl Carrier {
-    pub(super) fn new(stream_sid: String, account_sid: String, call_sid: String, first_timestamp: u64) -> Self {
+    pub(crate) fn new(stream_sid: String, account_sid: String, call_sid: String, first_timestamp: u64) -> Self {
         Self { stream_sid, account_sid, call_sid, sequence: 0, chunk: 0, first_timestamp }
     }
 
@@ -97,7 +97,7 @@ impl Carrier {
         self.sequence.to_string()
     }
 
-    pub(super) fn start(&mut self, parameters: &[(String, String)]) -> String {
+    pub(crate) fn start(&mut self, parameters: &[(String, String)]) -> String {
         let custom: Map<String, Value> = parameters.iter().map(|(n, v)| (n.clone(), v.as_str().into())).collect();
         json!({
             "event": "start",
@@ -116,7 +116,7 @@ impl Carrier {
     }
 
     /// `wobble_ms` is -1, 0 or 1: steps of the real timestamps are not exactly 20.
-    pub(super) fn media(&mut self, mulaw: &[u8], wobble_ms: i64) -> String {
+    pub(crate) fn media(&mut self, mulaw: &[u8], wobble_ms: i64) -> String {
         self.chunk += 1;
         self.sequence += 1;
         let timestamp = (self.first_timestamp + (self.chunk - 1) * 20).saturating_add_signed(wobble_ms);
@@ -131,13 +131,13 @@ impl Carrier {
         text
     }
 
-    pub(super) fn mark(&mut self, name: &str) -> String {
+    pub(crate) fn mark(&mut self, name: &str) -> String {
         let sequence = self.sequence();
         json!({ "event": "mark", "sequenceNumber": sequence, "streamSid": self.stream_sid, "mark": { "name": name } })
             .to_string()
     }
 
-    pub(super) fn dtmf(&mut self, digit: char) -> String {
+    pub(crate) fn dtmf(&mut self, digit: char) -> String {
         let sequence = self.sequence();
         json!({
             "event": "dtmf", "streamSid": self.stream_sid, "sequenceNumber": sequence,
@@ -146,7 +146,7 @@ impl Carrier {
         .to_string()
     }
 
-    pub(super) fn stop(&mut self) -> String {
+    pub(crate) fn stop(&mut self) -> String {
         let sequence = self.sequence();
         json!({
             "event": "stop", "sequenceNumber": sequence, "streamSid": self.stream_sid,
