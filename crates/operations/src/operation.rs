@@ -260,6 +260,25 @@ impl Operation {
         self.give_up("deadline passed", now)
     }
 
+    /// Waiting to be claimed.
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self.status, OperationStatus::Admitted | OperationStatus::FailedRetryable)
+    }
+
+    /// Nobody else may change its resource now: it runs, or some request of it may have changed it already. The SQL
+    /// stores say the same in their claim query and in a unique index.
+    pub const fn holds_resource(&self) -> bool {
+        match self.status {
+            OperationStatus::Running | OperationStatus::Unknown => true,
+            OperationStatus::FailedRetryable => self.may_have_acted,
+            OperationStatus::Requested
+            | OperationStatus::Admitted
+            | OperationStatus::Committed
+            | OperationStatus::FailedFinal
+            | OperationStatus::Cancelled => false,
+        }
+    }
+
     fn commit(
         &mut self,
         result: &Value,

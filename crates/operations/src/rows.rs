@@ -42,8 +42,8 @@ pub trait Rows: Send {
     fn operations_of_session<'a>(&'a mut self, session: &'a SessionId) -> Row<'a, Vec<Operation>>;
     /// By id.
     fn operations_of_batch<'a>(&'a mut self, batch: &'a BatchId) -> Row<'a, Vec<Operation>>;
-    /// Admitted or retryable ones of `tool` with `next_due_at <= now`, whose resource no other operation holds by
-    /// running or being unknown. By due time, then id.
+    /// Admitted or retryable ones of `tool` with `next_due_at <= now`, whose resource no other operation holds
+    /// ([`Operation::holds_resource`]). By due time, then id.
     fn due_operations<'a>(&'a mut self, tool: &'a ToolName, now: WallTime, limit: u32) -> Row<'a, Vec<Operation>>;
     /// Unknown ones with `next_due_at <= now`. By due time, then id.
     fn due_look_ups(&mut self, now: WallTime, limit: u32) -> Row<'_, Vec<Operation>>;

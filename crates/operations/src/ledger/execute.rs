@@ -62,7 +62,8 @@ pub async fn claim(rows: &mut dyn Rows, ask: &Claim) -> Result<Claimed, StoreErr
         rows.put_attempt(&attempt).await?;
         claimed.look_ups.push(operation);
     }
-    claimed.next_due = rows.next_due(ask.now).await?;
+    claimed.next_due =
+        if claimed.expired.len() < EXPIRE_AT_ONCE as usize { rows.next_due(ask.now).await? } else { Some(ask.now) };
     claimed.load = rows.load(None).await?;
     Ok(claimed)
 }
@@ -73,6 +74,13 @@ pub async fn mark_sent(rows: &mut dyn Rows, ask: &MarkSent) -> Result<MarkedSent
         return Ok(MarkedSent::Stale);
     };
     let from = operation.status;
+    if ask.fence == operation.fence && from == OperationStatus::Running {
+        let attempt = attempt_of(rows, &operation.id, ask.fence).await?;
+        // The worker of this fence asks again because it never saw the answer: one mark, one request.
+        if attempt.sent_at.is_some() {
+            return Ok(MarkedSent::Send(attempt.number));
+        }
+    }
     match operation.mark_sent(ask.fence, ask.now) {
         Err(Dropped::Stale) => Ok(MarkedSent::Stale),
         Err(Dropped::Illegal(illegal)) => Err(illegal.into()),
