@@ -1,11 +1,11 @@
 //! The call's loop: whatever comes first of carrier, model, desk and time is stamped once and given to the core.
 
+use crate::desk::Desk;
 use crate::listen::Listener;
 use crate::playout::Playout;
 use crate::report::{CallEnd, CallReport};
 use audio::Detector;
 use conversation::{Command, Conversation, Input, Policy};
-use crate::desk::DeskPort;
 use models::{ModelError, ModelSocket, SessionConfig};
 use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
 use std::collections::VecDeque;
@@ -50,9 +50,9 @@ pub struct CallLimits {
 }
 
 /// Everything that a call is made of.
-pub struct CallSetup<S> {
+pub struct CallSetup<S, D> {
     pub phone: TwilioSocket<S>,
-    pub desk: DeskPort,
+    pub desk: D,
     pub model: SessionConfig,
     /// Directions for the first response.
     pub greeting: Option<String>,
@@ -74,10 +74,10 @@ pub(crate) enum ModelSlot {
     Gone,
 }
 
-pub(crate) struct Actor<S> {
+pub(crate) struct Actor<S, D> {
     pub(crate) phone: TwilioSocket<S>,
     pub(crate) model: ModelSlot,
-    pub(crate) desk: DeskPort,
+    pub(crate) desk: D,
     pub(crate) conversation: Conversation,
     pub(crate) playout: Playout,
     pub(crate) watch: Option<Watch>,
@@ -113,8 +113,8 @@ enum Event {
     Cancel,
 }
 
-/// Runs the call until its stream is over. What it asked of the desk is in the desk's channel when this returns.
-pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) -> CallReport {
+/// Runs the call until its stream is over. The desk comes back for whoever opened it to close.
+pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> (CallReport, D) {
     let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, drain, cancel } = setup;
     let now = Instant::now();
     let mut actor = Actor {
@@ -160,7 +160,7 @@ async fn open_model(config: SessionConfig) -> Result<Box<ModelSocket>, ModelErro
     ModelSocket::connect(&config).await.map(Box::new)
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     async fn live(&mut self, drain: &CancellationToken, cancel: &CancellationToken) {
         let mut caller_audio = Vec::with_capacity(1_024);
         let mut draining = false;
@@ -179,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
                     () = drain.cancelled(), if !draining => Event::Drain,
                     inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
                     told = next_of(model, model_audio) => told,
-                    work = desk.events.recv() => Event::Work(work),
+                    work = desk.next() => Event::Work(work),
                     () = timer.as_mut() => Event::Time,
                 }
             };
@@ -316,7 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         self.end.get_or_insert(end);
     }
 
-    async fn finish(mut self) -> CallReport {
+    async fn finish(mut self) -> (CallReport, D) {
         let lasted = self.started.elapsed();
         self.retry_desk();
         let end = self.end.unwrap_or(CallEnd::Cancelled);
@@ -327,12 +327,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         };
         tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""));
         let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));
-        CallReport {
+        let report = CallReport {
             end,
             lasted,
             history: self.conversation.history().entries().cloned().collect(),
             padded_ms: u64::from(padded.ms().0),
-        }
+        };
+        (report, self.desk)
     }
 }
 

@@ -13,5 +13,5 @@ mod playout;
 mod report;
 
 pub use actor::{CallLimits, CallSetup, Seen, Watch, run};
-pub use desk::DeskPort;
+pub use desk::{Desk, DeskFull};
 pub use report::{CallEnd, CallReport};

@@ -83,7 +83,7 @@ mod tests {
             let first = slot.borrow_and_update().unwrap();
             slot.changed().await.unwrap();
             let passed = slot.borrow_and_update().unwrap() - first;
-            assert!(passed >= PERIOD && passed.as_micros() % PERIOD.as_micros() == 0, "{passed:?}");
+            assert!(passed >= PERIOD && passed.as_micros().is_multiple_of(PERIOD.as_micros()), "{passed:?}");
         }
     }
 }

@@ -263,6 +263,30 @@ async fn a_dead_webhook_a_wrong_scheme_and_a_refused_upgrade_have_twilios_codes(
 }
 
 #[tokio::test]
+async fn gaps_and_bursts_move_the_timestamps_and_not_the_chunks() {
+    let (server, messages) = serve_once(vec![document(STREAM)], |mut bridge| async move { bridge.drain().await }).await;
+    let voice = std::env::temp_dir().join(format!("answerback-phone-gaps-{}.ulaw", std::process::id()));
+    std::fs::write(&voice, loud(100)).unwrap();
+    let mut config = server.config();
+    (config.faults.gaps_in_silence, config.faults.burst_frames) = (true, 3);
+    let say = format!("[[steps]]\nsay = {{ file = {voice:?} }}\n");
+    let text = format!("{say}[[steps]]\nsilence = {{ ms = 300 }}\n{say}[[steps]]\nsilence = {{ ms = 100 }}");
+    PhoneCall::dial(config, &script(&text)).await.unwrap();
+    std::fs::remove_file(&voice).unwrap();
+    let messages = messages.await.unwrap();
+    let number = |v: &Value| v.as_str().unwrap().parse::<i64>().unwrap();
+    let media: Vec<(i64, i64)> = messages
+        .iter()
+        .filter(|m| m["event"] == "media")
+        .map(|m| (number(&m["media"]["chunk"]), number(&m["media"]["timestamp"])))
+        .collect();
+    assert_eq!(media.len(), 10, "only speech was sent: {media:?}");
+    assert!(media.iter().enumerate().all(|(n, (chunk, _))| *chunk == n as i64 + 1));
+    let gaps: Vec<i64> = media.windows(2).map(|pair| pair[1].1 - pair[0].1).filter(|step| *step > 22).collect();
+    assert!(gaps.len() == 1 && gaps[0] >= 280, "{media:?}");
+}
+
+#[tokio::test]
 async fn a_broken_line_sends_no_stop_and_no_close() {
     let (server, messages) = serve_once(vec![document(STREAM)], |mut bridge| async move { bridge.drain().await }).await;
     let call = PhoneCall::start(server.config(), &script("[[steps]]\nsilence = { ms = 15000 }")).unwrap();

@@ -1,5 +1,6 @@
 //! One response under way: which event comes next, and when. Pure: the session asks, with the time.
 
+use super::record::CallRecord;
 use super::script::{LoadedScript, Rule};
 use super::turn_detection::mulaw_samples;
 use base64::Engine;
@@ -138,16 +139,22 @@ impl Generation {
         self.created
     }
 
-    pub(super) fn texts_and_calls(&self) -> (Vec<String>, Vec<(String, String, String, bool)>) {
-        let texts = self.output.iter().filter(|i| i["type"] == "message").map(super::events::item_text).collect();
+    /// The words of the items that are closed, as far as they were sent.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.output.iter().filter(|i| i["type"] == "message").map(super::events::item_text).collect()
+    }
+
+    pub(super) fn calls(&self) -> Vec<CallRecord> {
         let field = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
-        let calls = self
-            .output
-            .iter()
-            .filter(|item| item["type"] == "function_call")
-            .map(|i| (field(i, "call_id"), field(i, "name"), field(i, "arguments"), i["status"] == "completed"))
-            .collect();
-        (texts, calls)
+        let calls = self.output.iter().filter(|item| item["type"] == "function_call");
+        calls
+            .map(|item| CallRecord {
+                call_id: field(item, "call_id"),
+                name: field(item, "name"),
+                arguments: field(item, "arguments"),
+                completed: item["status"] == "completed",
+            })
+            .collect()
     }
 
     /// The next step, due at `next_at_us`. Ends with [`Progress::Ended`].

@@ -2,9 +2,7 @@
 
 use super::events::{self, Refusal};
 use super::generation::{Begin, Generation, OutputFormat, Pace, Progress};
-use super::record::{
-    CallRecord, CancelRecord, ErrorRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
-};
+use super::record::{CancelRecord, ErrorRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord};
 use super::script::{After, Asked, LoadedScript, ScriptProgress};
 use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm24_samples};
 use super::{ModelFaults, locked};
@@ -545,19 +543,15 @@ impl Session {
     }
 
     fn note_end(&mut self, now_us: u64, n: usize, id: &str) {
-        let (texts, calls) = self.generations[n].texts_and_calls();
-        self.generations.remove(n);
+        let generation = self.generations.remove(n);
         self.ended += 1;
         let status =
             self.events.iter().rev().find(|e| e["type"] == "response.done").map(|e| e["response"]["status"].clone());
         if let Some(record) = self.record.responses.iter_mut().find(|r| r.id == id) {
             record.done_us = Some(now_us);
             record.status = status.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
-            record.texts = texts;
-            record.calls = calls
-                .into_iter()
-                .map(|(call_id, name, arguments, completed)| CallRecord { call_id, name, arguments, completed })
-                .collect();
+            record.texts = generation.texts();
+            record.calls = generation.calls();
         }
     }
 

@@ -112,6 +112,20 @@ mod tests {
     }
 
     #[test]
+    fn a_person_reading_a_sentence_is_one_turn() {
+        for name in ["0880", "0890", "0930"] {
+            let path = format!("{}/assets/human_reading_{name}.wav", env!("CARGO_MANIFEST_DIR"));
+            let mut line = crate::audio_file::read(std::path::Path::new(&path)).unwrap();
+            line.extend(vec![0xffu8; 8_000]);
+            let signals = TurnDetector::default().hear(mulaw_samples(&line), 300, 500);
+            assert!(
+                matches!(signals[..], [TurnSignal::Started { .. }, TurnSignal::Stopped { .. }]),
+                "{name}: {signals:?}"
+            );
+        }
+    }
+
+    #[test]
     fn silence_and_a_click_start_nothing() {
         let mut detector = TurnDetector::default();
         let mut line = vec![0xffu8; 1_600];

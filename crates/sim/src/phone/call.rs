@@ -172,7 +172,8 @@ impl Call {
         if wanted.track.as_deref().is_some_and(|track| track != "inbound_track") {
             return Err((31_941, "only inbound_track is allowed under <Connect>".to_owned()));
         }
-        if !url.starts_with("wss://") && !(self.config.allow_plain_ws && url.starts_with("ws://")) {
+        let plain_is_fine = self.config.allow_plain_ws && url.starts_with("ws://");
+        if !plain_is_fine && !url.starts_with("wss://") {
             return Err((31_922, format!("{url} is not wss")));
         }
         let bare = match url.split_once('?') {

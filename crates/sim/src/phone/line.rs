@@ -200,8 +200,7 @@ impl Line {
     }
 
     fn hear(&mut self, now_us: u64) {
-        loop {
-            let Some(span) = self.playout.heard().get(self.seen.0) else { break };
+        while let Some(span) = self.playout.heard().get(self.seen.0) {
             let fresh = &span.mulaw[self.seen.1..];
             let take = fresh.len().min(BLOCK - self.block.len());
             self.block.extend_from_slice(&fresh[..take]);
@@ -314,6 +313,11 @@ impl Line {
             Ready::Dtmf { .. } | Ready::DropMarks { .. } | Ready::DelayMarks { .. } => Some(false),
             Ready::HangUp | Ready::AbruptDrop => Some(false),
         }
+    }
+
+    /// Nothing is being said: a carrier that saves bandwidth sends nothing.
+    pub(super) fn is_silent(&self) -> bool {
+        self.voice.is_empty() && self.voice_since_us.is_none()
     }
 
     /// The next 20 ms of the caller's line.

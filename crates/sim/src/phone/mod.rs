@@ -78,6 +78,10 @@ pub struct PhoneFaults {
     pub drop_marks: bool,
     /// Marks return this late.
     pub delay_marks_ms: u32,
+    /// Nothing is sent while the caller is silent: timestamps jump, chunk numbers do not. Some calls are like that.
+    pub gaps_in_silence: bool,
+    /// Frames come this many at a time, as after a stall of the network; 0 and 1 send each at its time.
+    pub burst_frames: u32,
 }
 
 impl PhoneConfig {

@@ -56,11 +56,18 @@ pub(super) async fn run(
             outgoing.push(carrier.mark(&name));
         }
         // Frames stand on absolute deadlines: one that is late is caught up, never skipped.
-        while opened_us + (frames + 1) * FRAME_US <= now_us {
-            frames += 1;
-            let wobble = (line.draw() % 3) as i64 - 1;
-            let frame = line.frame(now_us);
-            outgoing.push(carrier.media(&frame, wobble));
+        let due = ((now_us - opened_us) / FRAME_US).saturating_sub(frames);
+        if due >= u64::from(line.faults.burst_frames.max(1)) || ending.is_some() {
+            for _ in 0..due {
+                if line.faults.gaps_in_silence && line.is_silent() {
+                    carrier.skip();
+                } else {
+                    let wobble = (line.draw() % 3) as i64 - 1;
+                    let frame = line.frame(now_us);
+                    outgoing.push(carrier.media(&frame, wobble));
+                }
+            }
+            frames += due;
         }
         if ending == Some(Act::Drop) {
             return StreamEnd::Dropped;
@@ -77,7 +84,7 @@ pub(super) async fn run(
         if socket.flush().await.is_err() {
             return gone;
         }
-        let next_frame_us = opened_us + (frames + 1) * FRAME_US;
+        let next_frame_us = opened_us + (frames + u64::from(line.faults.burst_frames.max(1))) * FRAME_US;
         let wake_us = line.next_at_us().map_or(next_frame_us, |us| us.min(next_frame_us));
         tokio::select! {
             message = socket.next() => {

@@ -81,6 +81,8 @@ pub(crate) struct Carrier {
     pub(crate) call_sid: String,
     sequence: u64,
     chunk: u64,
+    /// Frames of the stream's clock, sent or skipped.
+    position: u64,
     /// Timestamp of the first media message; 60 to 160 ms were seen on real calls.
     first_timestamp: u64,
 }
@@ -89,7 +91,7 @@ pub(crate) const CONNECTED: &str = r#"{"event":"connected","protocol":"Call","ve
 
 impl Carrier {
     pub(crate) fn new(stream_sid: String, account_sid: String, call_sid: String, first_timestamp: u64) -> Self {
-        Self { stream_sid, account_sid, call_sid, sequence: 0, chunk: 0, first_timestamp }
+        Self { stream_sid, account_sid, call_sid, sequence: 0, chunk: 0, position: 0, first_timestamp }
     }
 
     fn sequence(&mut self) -> String {
@@ -119,7 +121,8 @@ impl Carrier {
     pub(crate) fn media(&mut self, mulaw: &[u8], wobble_ms: i64) -> String {
         self.chunk += 1;
         self.sequence += 1;
-        let timestamp = (self.first_timestamp + (self.chunk - 1) * 20).saturating_add_signed(wobble_ms);
+        let timestamp = (self.first_timestamp + self.position * 20).saturating_add_signed(wobble_ms);
+        self.position += 1;
         let mut text = String::with_capacity(400);
         let _ = write!(
             text,
@@ -129,6 +132,11 @@ impl Carrier {
         STANDARD.encode_string(mulaw, &mut text);
         let _ = write!(text, r#""}},"streamSid":"{}"}}"#, self.stream_sid);
         text
+    }
+
+    /// 20 ms pass without a message.
+    pub(crate) fn skip(&mut self) {
+        self.position += 1;
     }
 
     pub(crate) fn mark(&mut self, name: &str) -> String {
@@ -210,6 +218,9 @@ mod tests {
         assert_eq!(read(carrier.dtmf('#'))["dtmf"], json!({ "track": "inbound_track", "digit": "#" }));
         let second = read(carrier.media(&[0xff; 160], 1));
         assert_eq!((&second["media"]["chunk"], &second["media"]["timestamp"]), (&json!("2"), &json!("121")));
+        carrier.skip();
+        let third = read(carrier.media(&[0xff; 160], 0));
+        assert_eq!((&third["media"]["chunk"], &third["media"]["timestamp"]), (&json!("3"), &json!("160")));
         assert_eq!(read(carrier.stop())["stop"], json!({ "accountSid": "AC1", "callSid": "CA1" }));
     }
 }
