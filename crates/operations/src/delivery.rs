@@ -122,9 +122,13 @@ impl Delivery {
             (DeliveryChange::Offered { .. }, S::Ready | S::Uncertain) => S::Offered,
             (DeliveryChange::Offered { .. }, S::Offered) => return refused,
             (DeliveryChange::Heard { .. }, S::Offered) => S::Heard,
-            (DeliveryChange::Interrupted { .. } | DeliveryChange::Withdrawn, S::Offered) => again,
+            (DeliveryChange::Interrupted { .. } | DeliveryChange::Withdrawn { .. }, S::Offered) => again,
+            (DeliveryChange::Unproven { .. }, S::Offered) => S::Uncertain,
             (
-                DeliveryChange::Heard { .. } | DeliveryChange::Interrupted { .. } | DeliveryChange::Withdrawn,
+                DeliveryChange::Heard { .. }
+                | DeliveryChange::Interrupted { .. }
+                | DeliveryChange::Unproven { .. }
+                | DeliveryChange::Withdrawn { .. },
                 S::Ready | S::Uncertain,
             ) => return refused,
             (DeliveryChange::Suppressed { .. }, S::Ready | S::Offered | S::Uncertain) => S::Suppressed,
@@ -132,14 +136,16 @@ impl Delivery {
             (DeliveryChange::Expired, S::Ready | S::Offered | S::Uncertain) => S::Expired,
         };
         match change {
-            DeliveryChange::Offered { .. } => {
-                self.offers += 1;
+            DeliveryChange::Offered { attached } => {
+                // Joining an answer that is due anyway is no offer of its own accord.
+                self.offers += u32::from(!attached);
                 self.offered_at = Some(now);
             }
             DeliveryChange::Heard { heard } | DeliveryChange::Interrupted { heard } => {
                 self.heard_ms = self.heard_ms.max(*heard);
             }
-            DeliveryChange::Withdrawn => self.offers = self.offers.saturating_sub(1),
+            DeliveryChange::Unproven { .. } => self.was_uncertain = true,
+            DeliveryChange::Withdrawn { attached } => self.offers = self.offers.saturating_sub(u32::from(!attached)),
             DeliveryChange::Suppressed { reason } => self.reason = Some(reason.clone()),
             DeliveryChange::Superseded { by } => self.superseded_by = Some(by.clone()),
             DeliveryChange::Expired => {}

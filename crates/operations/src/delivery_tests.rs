@@ -9,6 +9,14 @@ fn delivery(state: DeliveryState) -> Delivery {
     delivery
 }
 
+fn withdrawn() -> DeliveryChange {
+    DeliveryChange::Withdrawn { attached: false }
+}
+
+fn unproven() -> DeliveryChange {
+    DeliveryChange::Unproven { possible: AudioMs(900) }
+}
+
 fn offered() -> DeliveryChange {
     DeliveryChange::Offered { attached: false }
 }
@@ -27,15 +35,16 @@ fn superseded() -> DeliveryChange {
 
 #[test]
 fn the_whole_transition_table() {
-    use DeliveryChange::{Expired, Withdrawn};
-    let rows: [(DeliveryState, [(DeliveryChange, Option<DeliveryState>); 7]); 3] = [
+    use DeliveryChange::Expired;
+    let rows: [(DeliveryState, [(DeliveryChange, Option<DeliveryState>); 8]); 3] = [
         (
             S::Ready,
             [
                 (offered(), Some(S::Offered)),
                 (heard(), None),
                 (interrupted(), None),
-                (Withdrawn, None),
+                (withdrawn(), None),
+                (unproven(), None),
                 (suppressed(), Some(S::Suppressed)),
                 (superseded(), Some(S::Superseded)),
                 (Expired, Some(S::Expired)),
@@ -47,7 +56,8 @@ fn the_whole_transition_table() {
                 (offered(), None),
                 (heard(), Some(S::Heard)),
                 (interrupted(), Some(S::Ready)),
-                (Withdrawn, Some(S::Ready)),
+                (withdrawn(), Some(S::Ready)),
+                (unproven(), Some(S::Uncertain)),
                 (suppressed(), Some(S::Suppressed)),
                 (superseded(), Some(S::Superseded)),
                 (Expired, Some(S::Expired)),
@@ -59,7 +69,8 @@ fn the_whole_transition_table() {
                 (offered(), Some(S::Offered)),
                 (heard(), None),
                 (interrupted(), None),
-                (Withdrawn, None),
+                (withdrawn(), None),
+                (unproven(), None),
                 (suppressed(), Some(S::Suppressed)),
                 (superseded(), Some(S::Superseded)),
                 (Expired, Some(S::Expired)),
@@ -81,9 +92,10 @@ fn the_whole_transition_table() {
 
 #[test]
 fn final_states_absorb_every_change() {
-    use DeliveryChange::{Expired, Withdrawn};
+    use DeliveryChange::Expired;
     for state in [S::Heard, S::Suppressed, S::Superseded, S::Expired] {
-        for change in [offered(), heard(), interrupted(), Withdrawn, suppressed(), superseded(), Expired] {
+        for change in [offered(), heard(), interrupted(), withdrawn(), unproven(), suppressed(), superseded(), Expired]
+        {
             let mut one = delivery(state);
             let before = one.clone();
             assert!(one.change(&change, WallTime(2_000)).is_err());
@@ -100,7 +112,7 @@ fn an_interruption_counts_as_an_offer_and_a_withdrawal_does_not() {
     one.change(&interrupted(), WallTime(2)).unwrap();
     assert_eq!((one.offers, one.heard_ms), (1, AudioMs(300)));
     one.change(&offered(), WallTime(3)).unwrap();
-    one.change(&DeliveryChange::Withdrawn, WallTime(4)).unwrap();
+    one.change(&withdrawn(), WallTime(4)).unwrap();
     assert_eq!((one.state, one.offers), (S::Ready, 1));
 }
 

@@ -8,13 +8,15 @@ use crate::rows::Rows;
 use crate::session::SessionRecord;
 use crate::store::StoreError;
 use serde::{Deserialize, Serialize};
-use vocab::{CallerId, ProviderCallId, SessionId};
+use vocab::{CallSid, CallerId, ProviderCallId, SessionId};
 
 /// Whose history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Session(SessionId),
+    /// Every session of one carrier leg; more than one if it went on after it had ended.
+    Call(CallSid),
     Caller(CallerId),
 }
 
@@ -55,6 +57,7 @@ impl History {
 pub async fn history(rows: &mut dyn Rows, scope: &Scope) -> Result<History, StoreError> {
     let records = match scope {
         Scope::Session(id) => rows.session(id).await?.into_iter().collect(),
+        Scope::Call(call) => rows.sessions_of_call(call).await?,
         Scope::Caller(caller) => rows.sessions_of_caller(caller).await?,
     };
     let mut sessions = Vec::with_capacity(records.len());

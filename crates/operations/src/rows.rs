@@ -30,6 +30,8 @@ pub trait Rows: Send {
     fn session<'a>(&'a mut self, id: &'a SessionId) -> Row<'a, Option<SessionRecord>>;
     /// The one that has not ended; there is at most one.
     fn unfinished_session<'a>(&'a mut self, call: &'a CallSid) -> Row<'a, Option<SessionRecord>>;
+    /// By id: the last one is the latest.
+    fn sessions_of_call<'a>(&'a mut self, call: &'a CallSid) -> Row<'a, Vec<SessionRecord>>;
     /// By id.
     fn sessions_in(&mut self, state: SessionState) -> Row<'_, Vec<SessionRecord>>;
     /// By id.

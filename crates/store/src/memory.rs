@@ -120,6 +120,9 @@ impl Rows for MemoryRows<'_> {
         let found = self.tables.sessions.values().find(|s| s.call_sid == *call && s.state != SessionState::Ended);
         done(found.cloned())
     }
+    fn sessions_of_call<'a>(&'a mut self, call: &'a CallSid) -> Row<'a, Vec<SessionRecord>> {
+        done(self.tables.sessions.values().filter(|s| s.call_sid == *call).cloned().collect())
+    }
     fn sessions_in(&mut self, state: SessionState) -> Row<'_, Vec<SessionRecord>> {
         done(self.tables.sessions.values().filter(|s| s.state == state).cloned().collect())
     }

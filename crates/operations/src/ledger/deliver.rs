@@ -25,7 +25,8 @@ pub async fn save_delivery(rows: &mut dyn Rows, ask: &SaveDelivery) -> Result<Sa
         DeliveryChange::Offered { attached: false } | DeliveryChange::Expired => None,
         DeliveryChange::Heard { heard } => Some(format!("heard {heard}")),
         DeliveryChange::Interrupted { heard } => Some(format!("interrupted at {heard}")),
-        DeliveryChange::Withdrawn => Some("withdrawn".into()),
+        DeliveryChange::Unproven { possible } => Some(format!("no evidence, {possible} possible")),
+        DeliveryChange::Withdrawn { .. } => Some("withdrawn".into()),
         DeliveryChange::Suppressed { reason } => Some(reason.clone()),
         DeliveryChange::Superseded { by } => Some(format!("by {by}")),
     };

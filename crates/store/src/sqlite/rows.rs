@@ -76,6 +76,10 @@ impl Rows for SqliteRows<'_> {
         let sql = sqlx::query("SELECT * FROM sessions WHERE call_sid = $1 AND state <> 'ended'").bind(call.as_str());
         Box::pin(self.one(sql, codec::session))
     }
+    fn sessions_of_call<'a>(&'a mut self, call: &'a CallSid) -> Row<'a, Vec<SessionRecord>> {
+        let sql = sqlx::query("SELECT * FROM sessions WHERE call_sid = $1 ORDER BY session_id").bind(call.as_str());
+        Box::pin(self.all(sql, codec::session))
+    }
     fn sessions_in(&mut self, state: SessionState) -> Row<'_, Vec<SessionRecord>> {
         let sql = sqlx::query("SELECT * FROM sessions WHERE state = $1 ORDER BY session_id").bind(state.as_str());
         Box::pin(self.all(sql, codec::session))
