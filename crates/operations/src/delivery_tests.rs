@@ -28,7 +28,8 @@ fn superseded() -> DeliveryChange {
 #[test]
 fn the_whole_transition_table() {
     use DeliveryChange::{Expired, Withdrawn};
-    let rows: [(DeliveryState, [(DeliveryChange, Option<DeliveryState>); 7]); 3] = [
+    type Row = (DeliveryState, [(DeliveryChange, Option<DeliveryState>); 7]);
+    let rows: [Row; 3] = [
         (
             S::Ready,
             [
