@@ -36,7 +36,8 @@ fn superseded() -> DeliveryChange {
 #[test]
 fn the_whole_transition_table() {
     use DeliveryChange::Expired;
-    let rows: [(DeliveryState, [(DeliveryChange, Option<DeliveryState>); 8]); 3] = [
+    type Row = (DeliveryState, [(DeliveryChange, Option<DeliveryState>); 8]);
+    let rows: [Row; 3] = [
         (
             S::Ready,
             [

@@ -164,7 +164,7 @@ pub enum MarkedSent {
     /// Durable: the request may leave. Its number, from 1.
     Send(u32),
     /// Too late; the operation was closed instead.
-    TooLate(Settled),
+    TooLate(Box<Settled>),
     /// Somebody else holds the operation.
     Stale,
 }
@@ -201,7 +201,7 @@ pub struct Settled {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finished {
-    Recorded(Settled),
+    Recorded(Box<Settled>),
     /// A late write of an old fence: nothing was changed.
     Stale,
 }

@@ -63,8 +63,7 @@ pub async fn bridge(socket: TcpStream, model_url: &str, key: &str) -> Result<(),
     let bearer = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|error| Error::HttpFormat(error.into()))?;
     request.headers_mut().insert("authorization", bearer);
     let (mut model, _) = tokio_tungstenite::connect_async_with_config(request, Some(limits()), true).await?;
-    model.feed(Message::text(SESSION_UPDATE)).await?;
-    model.send(Message::text(GREET)).await?;
+    model.send(Message::text(SESSION_UPDATE)).await?;
 
     let mut media_head = Bytes::new();
     let mut clear = Utf8Bytes::default();
@@ -82,6 +81,8 @@ pub async fn bridge(socket: TcpStream, model_url: &str, key: &str) -> Result<(),
                         let Some(sid) = string_field(&text, r#""streamSid":""#) else { return Ok(()) };
                         media_head = Bytes::from(format!(r#"{{"event":"media","streamSid":"{sid}","media":{{"payload":""#));
                         clear = Utf8Bytes::from(format!(r#"{{"event":"clear","streamSid":"{sid}"}}"#));
+                        // Not before: sound that comes ahead of the stream's name has nowhere to go.
+                        model.send(Message::text(GREET)).await?;
                     } else if text.contains(r#""stop""#) {
                         let _ = model.close(None).await;
                         let _ = carrier.close(None).await;

@@ -414,6 +414,27 @@ async fn the_connection_is_dropped_where_the_fault_says() {
 }
 
 #[tokio::test]
+async fn a_response_that_may_not_call_tools_only_speaks() {
+    let server = server(|_| {}).await;
+    let mut client = Client::connect(&server).await;
+    client.speak("caller_request").await;
+    client.until("conversation.item.input_audio_transcription.completed").await;
+    let events = client.respond(json!({ "tool_choice": "none" })).await;
+    let output = find(&events, "response.done")["response"]["output"].clone();
+    assert_eq!(output.as_array().unwrap().iter().map(|i| i["type"].as_str().unwrap()).collect::<Vec<_>>(), ["message"]);
+}
+
+#[tokio::test]
+async fn a_session_that_wants_text_gets_text_and_no_sound() {
+    let server = server(|_| {}).await;
+    let mut client = Client::connect(&server).await;
+    let events = client.respond(json!({ "output_modalities": ["text"] })).await;
+    assert!(events.iter().all(|e| !e["type"].as_str().unwrap().starts_with("response.output_audio")));
+    assert_eq!(find(&events, "response.output_text.done")["text"], "Good evening, how can I help?");
+    assert_eq!(find(&events, "response.output_item.done")["item"]["content"][0]["type"], "output_text");
+}
+
+#[tokio::test]
 async fn deltas_are_paced_when_a_pace_is_asked_for() {
     // Real time on purpose: pacing is what is tested; 2 s of voice at 8 times speed.
     let server = server(|c| c.pace = Pace { chunk_ms: 200, speed: 8.0 }).await;

@@ -139,12 +139,12 @@ async fn marks_return_when_their_audio_has_played_and_clear_returns_the_rest() {
     .await;
     let result = PhoneCall::dial(server.config(), &script("[[steps]]\nsilence = { ms = 10000 }")).await.unwrap();
     let (empty_ms, played_ms, cleared_ms) = times.await.unwrap();
-    assert!(empty_ms < 150 && cleared_ms < 150, "{empty_ms} {cleared_ms}");
-    assert!((195..600).contains(&played_ms), "{played_ms}");
+    assert!(empty_ms < 400 && cleared_ms < 400, "{empty_ms} {cleared_ms}");
+    assert!((195..1_500).contains(&played_ms), "{played_ms}");
     assert_eq!(result.end, CallEnd::DocumentEnded);
-    assert!(result.heard_ms() >= 199 && result.heard_ms() < 800, "{}", result.heard_ms());
+    assert!(result.heard_ms() >= 199 && result.heard_ms() < 2_000, "{}", result.heard_ms());
     assert_eq!(result.clears.len(), 1);
-    assert!(result.clears[0].dropped_ms > 9_000 && result.clears[0].marks == 2, "{:?}", result.clears);
+    assert!(result.clears[0].dropped_ms > 8_000 && result.clears[0].marks == 2, "{:?}", result.clears);
     let cleared: Vec<bool> = result.marks.iter().map(|m| m.cleared).collect();
     assert_eq!(cleared, [false, false, true, true, false]);
     assert_eq!(result.violations, []);

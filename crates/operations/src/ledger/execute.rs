@@ -89,7 +89,7 @@ pub async fn mark_sent(rows: &mut dyn Rows, ask: &MarkSent) -> Result<MarkedSent
             attempt.finished_at = Some(ask.now);
             attempt.end = Some(AttemptEnd::Unsent);
             rows.put_attempt(&attempt).await?;
-            Ok(MarkedSent::TooLate(settle(rows, operation, Some(from), ask.now).await?))
+            Ok(MarkedSent::TooLate(Box::new(settle(rows, operation, Some(from), ask.now).await?)))
         }
         Ok(SendVerdict::Send(number)) => {
             let mut attempt = attempt_of(rows, &operation.id, ask.fence).await?;
@@ -127,7 +127,7 @@ pub async fn finish_attempt(rows: &mut dyn Rows, ask: &FinishAttempt) -> Result<
     attempt.detail = ask.answer.detail().map(short);
     attempt.provider_ref.clone_from(&operation.provider_ref);
     rows.put_attempt(&attempt).await?;
-    Ok(Finished::Recorded(settle(rows, operation, Some(from), ask.now).await?))
+    Ok(Finished::Recorded(Box::new(settle(rows, operation, Some(from), ask.now).await?)))
 }
 
 /// The system of record's answer about an unknown outcome.
@@ -157,7 +157,7 @@ pub async fn finish_look_up(rows: &mut dyn Rows, ask: &FinishLookUp) -> Result<F
         };
         rows.append_audit(&row).await?;
     }
-    Ok(Finished::Recorded(settle(rows, operation, Some(from), ask.now).await?))
+    Ok(Finished::Recorded(Box::new(settle(rows, operation, Some(from), ask.now).await?)))
 }
 
 /// Puts the moved operation and lets its batch react.

@@ -54,7 +54,8 @@ async fn take_deliveries(
     let mut taken = Vec::new();
     for mut delivery in rows.open_deliveries_of_caller(&session.caller).await? {
         let own = delivery.session == session.id;
-        if !own && !(session.caller_verified && delivery.caller_verified) {
+        let may_pass = session.caller_verified && delivery.caller_verified;
+        if !own && !may_pass {
             continue;
         }
         if let Some(holder) = delivery.holder.clone().filter(|holder| *holder != session.id)

@@ -75,8 +75,7 @@ impl Caller {
             zero: Instant::now(),
             every_frames,
             frames: 0,
-            // Not in the first two seconds, when the greeting has not begun.
-            speaks_at: 100 + number as u64 * 37 % (every_frames - 100).max(1),
+            speaks_at: number as u64 * 37 % (every_frames - plan.speech_ms / 20),
             barge_in: None,
             response_from_us: None,
             response_us: 0,

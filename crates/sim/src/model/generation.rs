@@ -92,6 +92,8 @@ pub(super) struct Begin<'a> {
     pub(super) id: String,
     pub(super) in_conversation: bool,
     pub(super) rule: Option<&'a Rule>,
+    /// `tool_choice` is not `none`: a model that may not call does not.
+    pub(super) may_call: bool,
     pub(super) script: &'a LoadedScript,
     pub(super) format: OutputFormat,
     pub(super) pace: Pace,
@@ -110,7 +112,7 @@ impl Generation {
                 let mulaw = begin.script.audio.get(&say.file).cloned().unwrap_or_default();
                 parts.push_back(Part::Say { mulaw, text: say.text.clone(), phase: say.phase.clone() });
             }
-            for call in rule.call.iter().chain(&rule.more_calls) {
+            for call in rule.call.iter().chain(&rule.more_calls).filter(|_| begin.may_call) {
                 parts.push_back(Part::Call { name: call.name.clone(), arguments: call.arguments_text() });
             }
             if let Some(code) = &rule.fail {

@@ -420,6 +420,7 @@ impl Session {
         let output = &self.config["audio"]["output"];
         let modalities =
             if asked["output_modalities"].is_array() { asked } else { &self.config }["output_modalities"].clone();
+        let tool_choice = if asked["tool_choice"].is_null() { &self.config } else { asked }["tool_choice"].clone();
         let format = match (modalities[0].as_str(), output["format"]["type"].as_str()) {
             (Some("text"), _) => OutputFormat::Text,
             (_, Some("audio/pcmu")) => OutputFormat::Pcmu,
@@ -451,6 +452,7 @@ impl Session {
             id,
             in_conversation,
             rule: chosen.map(|(_, rule)| rule),
+            may_call: tool_choice != "none",
             script: &script,
             format,
             pace: self.pace,

@@ -94,7 +94,12 @@ store_by_verbs!(SqliteStore);
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
-    std::fs::create_dir_all(directory).map_err(unusable)?;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    // Numbers and arguments of callers are in there.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory).map_err(unusable)?;
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)

@@ -103,7 +103,7 @@ async fn run(
 ) {
     let mut group = Vec::with_capacity(GROUP);
     while jobs.recv_many(&mut group, GROUP).await > 0 {
-        if commit(&mut connection, group.drain(..).collect()).await.is_err() {
+        if commit(&mut connection, std::mem::take(&mut group)).await.is_err() {
             // After a failed rollback nobody knows what the connection holds. A new one starts from what is durable.
             match options.connect().await {
                 Ok(fresh) => connection = fresh,

@@ -212,7 +212,7 @@ impl Bench {
 
     pub async fn finish(&mut self, operation: &Operation, answer: AttemptAnswer) -> Settled {
         match self.try_finish(operation, answer).await {
-            Finished::Recorded(settled) => settled,
+            Finished::Recorded(settled) => *settled,
             Finished::Stale => panic!("stale"),
         }
     }
@@ -242,7 +242,7 @@ impl Bench {
             random: 0,
         };
         match self.store.finish_look_up(verb).await.unwrap() {
-            Finished::Recorded(settled) => settled,
+            Finished::Recorded(settled) => *settled,
             Finished::Stale => panic!("stale"),
         }
     }

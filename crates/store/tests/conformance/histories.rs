@@ -128,8 +128,8 @@ async fn take(b: &mut Bench, seen: &mut Seen, step: &Step) -> String {
                 _ => AttemptAnswer::Retryable { reason: "503".into() },
             };
             let finished = b.try_finish(&operation, answer).await;
-            if let Finished::Recorded(Settled { delivery: Some(delivery), .. }) = &finished {
-                seen.deliveries.push(delivery.id.clone());
+            if let Finished::Recorded(settled) = &finished {
+                seen.deliveries.extend(settled.delivery.iter().map(|d| d.id.clone()));
             }
             format!("{finished:?}")
         }
@@ -150,8 +150,8 @@ async fn take(b: &mut Bench, seen: &mut Seen, step: &Step) -> String {
                 random: 7,
             };
             let finished = b.store.finish_look_up(verb).await.unwrap();
-            if let Finished::Recorded(Settled { delivery: Some(delivery), .. }) = &finished {
-                seen.deliveries.push(delivery.id.clone());
+            if let Finished::Recorded(settled) = &finished {
+                seen.deliveries.extend(settled.delivery.iter().map(|d| d.id.clone()));
             }
             format!("{finished:?}")
         }
