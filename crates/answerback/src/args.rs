@@ -7,8 +7,10 @@ use std::path::PathBuf;
 /// A server for realtime voice agents on the telephone, with durable operations.
 #[derive(Debug, Parser)]
 #[command(version, about, propagate_version = true, disable_help_subcommand = true, max_term_width = 110)]
-#[command(after_help = "Start with:\n  answerback demo            one call from end to end, with nothing to set up\n  \
-                        answerback check           what is wrong with ./config, with file, line and key")]
+#[command(
+    after_help = "Start with:\n  answerback demo            one call from end to end, with nothing to set up\n  \
+                        answerback check           what is wrong with ./config, with file, line and key"
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -24,12 +26,16 @@ pub(crate) enum Verb {
                             RUST_LOG=info,call=debug; at debug and below, logs hold numbers and words of callers.")]
     Serve(ServeArgs),
     /// Play one call to its verdict: no key, no account, no database.
-    #[command(after_help = "Examples:\n  answerback demo\n  answerback demo --kill      the server dies between the booking and \
+    #[command(
+        after_help = "Examples:\n  answerback demo\n  answerback demo --kill      the server dies between the booking and \
                             its confirmation\n  answerback demo --json      one JSON document, for machines\n\n\
-                            The exit code is 1 when a promise was broken.")]
+                            The exit code is 1 when a promise was broken."
+    )]
     Demo(DemoArgs),
     /// Name file, line and key of every mistake in a config.
-    #[command(after_help = "Example:\n  answerback check --config ./config\n\nThe exit code is 1 when there is a mistake.")]
+    #[command(
+        after_help = "Example:\n  answerback check --config ./config\n\nThe exit code is 1 when there is a mistake."
+    )]
     Check(ConfigArgs),
     /// Show the config in force: every key, its value and where it came from. Secrets only as set or unset.
     #[command(after_help = "Example:\n  ANSWERBACK__SERVER__MAX_CALLS=20 answerback print-config")]
@@ -69,7 +75,7 @@ pub(crate) struct ServeArgs {
     /// How logs are written, to standard error.
     #[arg(long, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// End at once when standard input is closed: whoever started us is gone.
+    /// Stop, gracefully, when standard input is closed: whoever started us is gone or done with us.
     #[arg(long, hide = true)]
     pub while_stdin_open: bool,
 }

@@ -4,7 +4,9 @@ use crate::args::{CallArgs, LineArgs};
 use crate::terminal::Style;
 use crate::{FAILED, FINE, sound};
 use anyhow::{Context, bail};
-use sim::phone::{CallEnd, CallResult, CallScript, Happened, PhoneCall, PhoneConfig, Step, TimelineEvent, WaitForAgent};
+use sim::phone::{
+    CallEnd, CallResult, CallScript, Happened, PhoneCall, PhoneConfig, Step, TimelineEvent, WaitForAgent,
+};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::sync::mpsc;
@@ -44,7 +46,8 @@ pub(crate) async fn call(args: CallArgs) -> anyhow::Result<ExitCode> {
         _ = tokio::signal::ctrl_c() => bail!("interrupted; the call was dropped"),
     };
     if let Some(path) = &args.record {
-        sound::write_mulaw_wav(path, &result.heard_track()).with_context(|| format!("cannot write {}", path.display()))?;
+        sound::write_mulaw_wav(path, &result.heard_track())
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&result)?);
@@ -110,15 +113,21 @@ fn tell(style: Style, event: &TimelineEvent) {
     let (sgr, text) = match &event.what {
         Happened::StreamOpened { stream_sid } => ("2", format!("media stream {stream_sid} is open")),
         Happened::StreamFailed { code, reason } => ("31", format!("the stream failed ({code}): {reason}")),
-        Happened::StreamClosed { code } => {
-            ("2", code.map_or_else(|| "the stream is closed".to_owned(), |code| format!("the server closed the stream ({code})")))
-        }
+        Happened::StreamClosed { code } => (
+            "2",
+            code.map_or_else(
+                || "the stream is closed".to_owned(),
+                |code| format!("the server closed the stream ({code})"),
+            ),
+        ),
         Happened::FetchFailed { url, reason } => ("31", format!("{url}: {reason}")),
         Happened::CallerSpeaks { file } => ("36", format!("caller speaks: {file}")),
         Happened::CallerSilent => ("36", "caller is silent".to_owned()),
         Happened::AgentAudible => ("32", "the agent is heard".to_owned()),
         Happened::AgentSilent => ("32", "the agent is silent".to_owned()),
-        Happened::ClearReceived { dropped_ms, .. } => ("33", format!("cleared: {dropped_ms} ms of the agent will not be heard")),
+        Happened::ClearReceived { dropped_ms, .. } => {
+            ("33", format!("cleared: {dropped_ms} ms of the agent will not be heard"))
+        }
         Happened::DigitSent { digit } => ("36", format!("caller presses {digit}")),
         Happened::CarrierSpeaks { text } => ("33", format!("the carrier says: {text}")),
         Happened::ViolationSeen { code } => ("31", format!("a message that Twilio would complain of ({code})")),
@@ -142,7 +151,8 @@ fn summary(result: &CallResult, recorded: Option<&Path>) {
     let returned = result.marks.iter().filter(|mark| mark.returned_us.is_some()).count();
     println!("marks       {} received, {returned} returned", result.marks.len());
     for clear in &result.clears {
-        let after = clear.caller_spoke_ms.map_or_else(String::new, |ms| format!(", {ms} ms after the caller began to speak"));
+        let after =
+            clear.caller_spoke_ms.map_or_else(String::new, |ms| format!(", {ms} ms after the caller began to speak"));
         println!("cleared     {} ms at {:.2} s{after}", clear.dropped_ms, clear.at_us as f64 / 1e6);
     }
     if !result.underruns.is_empty() {

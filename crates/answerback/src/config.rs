@@ -10,7 +10,8 @@ use std::process::ExitCode;
 /// The files below `dir`, and this process's environment.
 pub(crate) fn load(dir: &Path) -> Result<Config, ConfigErrors> {
     // What is not Unicode is none of our variables, and must not end the program.
-    let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let env =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     Config::load(dir, env)
 }
 

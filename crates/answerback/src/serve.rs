@@ -20,7 +20,7 @@ pub(crate) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(config::show(missing));
     }
     logs::start(args.log_format, LevelFilter::INFO);
-    let service = server::Service::open(config).await.context("the server cannot start")?;
+    let service = server::serve::Service::open(config).await.context("the server cannot start")?;
     let until = CancellationToken::new();
     let mut stops = Stops::listen().context("signals cannot be listened to")?;
     println!("{READY}http://{}", service.local_addr());
@@ -28,10 +28,7 @@ pub(crate) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     tokio::pin!(serving);
     tokio::select! {
         stopped = &mut serving => return Ok(told(stopped)),
-        () = orphaned(args.while_stdin_open) => {
-            tracing::warn!("whoever started this server is gone: ending at once");
-            return Ok(FAILED);
-        }
+        () = orphaned(args.while_stdin_open) => {}
         () = stops.first() => {}
     }
     tracing::info!("stopping: running calls may finish; Ctrl-C again ends at once");

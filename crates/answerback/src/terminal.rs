@@ -43,9 +43,8 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(16);
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let last = lines.last_mut().filter(|line| {
-            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width
-        });
+        let last =
+            lines.last_mut().filter(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width);
         match last {
             Some(line) => {
                 if !line.is_empty() {
@@ -66,6 +65,9 @@ mod tests {
     #[test]
     fn text_is_broken_between_words() {
         assert_eq!(wrapped("a table for two at nine tonight", 16), ["a table for two", "at nine tonight"]);
-        assert_eq!(wrapped("one-very-long-word-that-fits-nowhere x", 16), ["one-very-long-word-that-fits-nowhere", "x"]);
+        assert_eq!(
+            wrapped("one-very-long-word-that-fits-nowhere x", 16),
+            ["one-very-long-word-that-fits-nowhere", "x"]
+        );
     }
 }

@@ -15,8 +15,13 @@ const IN_FLIGHT: usize = 4_096;
 /// One thing that happened in the server.
 #[derive(Debug)]
 pub(crate) enum Live {
-    Step { call_sid: String, step: Box<Step> },
-    CallEnded { call_sid: String },
+    Step {
+        call_sid: String,
+        step: Box<Step>,
+    },
+    CallEnded {
+        call_sid: String,
+    },
     /// Events were lost: whatever needs all of them is not proven.
     Missed,
     /// The server is gone.
