@@ -41,20 +41,30 @@ impl Style {
 /// `text` in lines of at most `width` characters, broken between words where they fit.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(16);
-    let mut lines = vec![String::new()];
+    let mut lines = Vec::new();
+    let (mut line, mut length) = (String::new(), 0);
     for word in text.split(' ') {
-        let last =
-            lines.last_mut().filter(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width);
-        match last {
-            Some(line) => {
-                if !line.is_empty() {
-                    line.push(' ');
-                }
-                line.push_str(word);
-            }
-            None => lines.push(word.to_owned()),
+        let mut word = word.to_owned();
+        let mut word_length = word.chars().count();
+        if length > 0 && length + 1 + word_length > width {
+            lines.push(std::mem::take(&mut line));
+            length = 0;
         }
+        // A word that fits nowhere is cut.
+        while word_length > width {
+            let border = word.char_indices().nth(width).map_or(word.len(), |(at, _)| at);
+            let rest = word.split_off(border);
+            lines.push(std::mem::replace(&mut word, rest));
+            word_length -= width;
+        }
+        if length > 0 {
+            line.push(' ');
+            length += 1;
+        }
+        line.push_str(&word);
+        length += word_length;
     }
+    lines.push(line);
     lines
 }
 
@@ -66,8 +76,9 @@ mod tests {
     fn text_is_broken_between_words() {
         assert_eq!(wrapped("a table for two at nine tonight", 16), ["a table for two", "at nine tonight"]);
         assert_eq!(
-            wrapped("one-very-long-word-that-fits-nowhere x", 16),
-            ["one-very-long-word-that-fits-nowhere", "x"]
+            wrapped("x one-very-long-word-that-fits nowhere", 16),
+            ["x", "one-very-long-wo", "rd-that-fits", "nowhere"]
         );
+        assert_eq!(wrapped("", 16), [""]);
     }
 }

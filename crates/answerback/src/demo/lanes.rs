@@ -64,16 +64,21 @@ impl Lanes {
 
     /// Draws what is left, and gives everything back in order.
     pub fn finish(&mut self) -> Vec<Moment> {
-        let last = self.waiting.iter().map(|moment| moment.at_us).max().unwrap_or(0);
-        self.draw_to(last.max(self.drawn_to_us));
+        self.rest();
         std::mem::take(&mut self.drawn)
     }
 
-    /// A new call begins: no clock runs.
-    pub fn rest(&mut self, now_us: u64) {
-        self.draw_to(now_us);
+    /// A call is over: everything is drawn, and no clock runs.
+    pub fn rest(&mut self) {
+        let last = self.waiting.iter().map(|moment| moment.at_us).max().unwrap_or(0);
+        self.draw_to(last.max(self.drawn_to_us));
         self.active.clear();
-        self.next_row_us = now_us;
+    }
+
+    /// Nothing is drawn of the time up to `now_us`.
+    pub fn pass(&mut self, now_us: u64) {
+        self.next_row_us = self.next_row_us.max(now_us);
+        self.drawn_to_us = self.drawn_to_us.max(now_us);
     }
 
     fn draw_to(&mut self, upto_us: u64) {
@@ -109,7 +114,10 @@ impl Lanes {
         let mut out = String::new();
         let head = 10 + COLUMN * Lane::ALL.len();
         match said {
-            None => out.push_str(&format!("{}  {}\n", " ".repeat(8), self.columns(None))),
+            None => {
+                let seconds = self.style.paint("2", &format!("{:>8.2}", at_us as f64 / 1e6));
+                out.push_str(&format!("{seconds}  {}\n", self.columns(None)));
+            }
             Some((lane, tone, text)) => {
                 let sgr = match tone {
                     Tone::Plain => lane.colour(),

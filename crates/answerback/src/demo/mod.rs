@@ -21,7 +21,8 @@ use live::Live;
 use moment::{Lane, Moment, Tone};
 use narrate::Narrator;
 use operations::history::SessionHistory;
-use sim::phone::{CallScript, Happened, PhoneCall};
+use sim::booking::Switches;
+use sim::phone::{CallScript, Happened, PhoneCall, Step, WaitForAgent};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -117,9 +118,10 @@ async fn play(folder: &Path, faults: Faults, seed: u64, lanes: &mut Lanes) -> an
             // Nothing was booked, so there was no moment to kill it in: the verdict will say so.
             survivor.kill().await?;
         }
+        director.lanes.rest();
         director.lanes.aside("\nthe server starts again on the same data, and the same caller calls again");
         let server = Running::start(&world, &log, &client).await?;
-        director.lanes.rest(director.now_us());
+        director.lanes.pass(director.now_us());
         director.lanes.head();
         let (call, server) = director.call(server, CALLER_AGAIN, false).await?;
         calls.push(call);
@@ -174,7 +176,10 @@ impl Director<'_> {
         script: &str,
         kill: bool,
     ) -> anyhow::Result<(CallStory, Option<Running>)> {
-        let script = CallScript::parse(script).context("the demo's caller script")?;
+        let mut script = CallScript::parse(script).context("the demo's caller script")?;
+        if self.world.faults.drop_marks {
+            outwait_lost_marks(&mut script);
+        }
         let mut live = live::subscribe(&server, &self.world.admin_token, self.client).await?;
         let (observer, mut seen) = mpsc::channel(PHONE_EVENTS);
         let mut phone = self.world.phone(server.addr);
@@ -195,8 +200,13 @@ impl Director<'_> {
                 // The phone first: its stream is open before the server's first step.
                 biased;
                 Some(event) = seen.recv() => {
-                    if matches!(event.what, Happened::StreamOpened { .. }) && under_way.opened_us.is_none() {
-                        under_way.opened_us = Some(event.at_us);
+                    match event.what {
+                        // The zero of the phone's own clock.
+                        Happened::Dialled => under_way.dialled_us = self.now_us(),
+                        Happened::StreamOpened { .. } if under_way.opened_us.is_none() => {
+                            under_way.opened_us = Some(event.at_us);
+                        }
+                        _ => {}
                     }
                     let moments = under_way.narrator.of_phone(&event, under_way.dialled_us);
                     self.lanes.add(moments);
@@ -219,10 +229,12 @@ impl Director<'_> {
                 _ = ticks.tick() => {
                     self.look_into_the_book().await;
                     if kill && self.committed_us.is_some() && let Some(victim) = server.take() {
-                        victim.kill().await?;
                         let now_us = self.now_us();
+                        victim.kill().await?;
                         self.killed_us = Some(now_us);
                         self.lanes.add(killed(now_us));
+                        // The hurt is done: from now on the backend answers at once.
+                        self.world.booking.set_switches(|switches| *switches = Switches::default());
                     }
                     let now_us = self.now_us();
                     self.lanes.advance(now_us);
@@ -298,6 +310,20 @@ struct UnderWay {
     opened_us: Option<u64>,
     narrator: Narrator,
     steps: Vec<live::Step>,
+}
+
+/// Without marks the server gives them up only some time after its last sound (`playback.mark_grace_ms`). A caller who speaks
+/// before that counts as cutting in, and the news as not heard: when in doubt, not heard.
+fn outwait_lost_marks(script: &mut CallScript) {
+    /// The grace is 2,000 ms.
+    const PATIENCE_MS: u32 = 2_600;
+    let talks_over =
+        script.steps.iter().position(|step| matches!(step, Step::WaitForAgent(wait) if wait.heard_ms.is_some()));
+    for step in script.steps.iter_mut().skip(talks_over.unwrap_or(0)) {
+        if let Step::WaitForAgent(WaitForAgent { quiet_ms: Some(ms), .. }) = step {
+            *ms = PATIENCE_MS.max(*ms);
+        }
+    }
 }
 
 /// Every clock stops with the process.

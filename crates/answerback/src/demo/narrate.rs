@@ -17,9 +17,6 @@ use vocab::work::WorkEvent;
 pub(crate) struct Narrator {
     /// Generations under way.
     generating: BTreeSet<ModelResponseId>,
-    /// Purpose of what was asked for last, for the words of its end.
-    purpose: Option<Purpose>,
-    clears: u32,
 }
 
 impl Narrator {
@@ -49,7 +46,6 @@ impl Narrator {
             Happened::AgentAudible => one(Moment::turns(at_us, Lane::Heard, true)),
             Happened::AgentSilent => one(Moment::turns(at_us, Lane::Heard, false)),
             Happened::ClearReceived { dropped_ms, .. } => {
-                self.clears += 1;
                 let text = format!("stops: the carrier threw away {dropped_ms} ms");
                 one(Moment::says(at_us, Lane::Heard, text).in_tone(Tone::Cut))
             }
@@ -169,7 +165,6 @@ impl Narrator {
                 Some(Moment::says(at_us, Lane::Sent, text).turning(false).in_tone(Tone::Cut))
             }
             Decision::ResponsePlanned { purpose, deliveries, .. } => {
-                self.purpose = Some(*purpose);
                 let news = if deliveries.is_empty() { "" } else { ", with the news" };
                 says(Lane::Model, format!("is asked for {}{news}", purpose_in_words(*purpose)))
             }
@@ -213,8 +208,8 @@ fn of_work(at_us: u64, event: &WorkEvent) -> Option<Moment> {
         WorkEvent::Admitted { .. } => Some(says("admitted and on disk; the request goes out".to_owned()).turning(true)),
         WorkEvent::Refused { refusal, .. } => Some(says(format!("refused: {}", refusal.say)).in_tone(Tone::Cut)),
         WorkEvent::Finished { status, result, .. } => {
-            let text = format!("{}: {result}", status.as_str());
-            Some(says(text).turning(!status.is_terminal()).in_tone(Tone::Good))
+            // The result begins with the tool and its status.
+            Some(says(format!("the executor knows: {result}")).turning(!status.is_terminal()).in_tone(Tone::Good))
         }
         WorkEvent::DeliveryReady(brief) => {
             let from = if brief.from_earlier_call { " from the earlier call" } else { "" };

@@ -258,7 +258,9 @@ fn history_equals_heard(story: &Story) -> Promise {
         for (claim, heard) in claims.iter().zip(heard) {
             compared += 1;
             let (proven, possible) = (u64::from(claim.proven.ms().0), u64::from(claim.possible.ms().0));
-            if proven > heard.heard_ms + HEARD_TOLERANCE_MS || heard.heard_ms > possible + HEARD_TOLERANCE_MS {
+            // Without marks the upper bound is a guess that errs to "not heard"; the lower one is none.
+            let too_little = heard.heard_ms > possible + HEARD_TOLERANCE_MS && !story.faults.drop_marks;
+            if proven > heard.heard_ms + HEARD_TOLERANCE_MS || too_little {
                 wrong.push(format!("{proven} to {possible} ms claimed, {} ms heard", heard.heard_ms));
             }
         }
@@ -280,7 +282,11 @@ fn model_forgets_the_unheard(story: &Story) -> Promise {
     for call in story.calls.iter().filter(|call| !call.killed) {
         for heard in call.hearing.heard.iter().filter(|heard| !heard.is_whole()) {
             let near = truncations.iter().find(|t| {
-                t.accepted && (t.audio_end_ms.max(0) as u64).abs_diff(heard.heard_ms) <= TRUNCATION_TOLERANCE_MS
+                let kept_ms = t.audio_end_ms.max(0) as u64;
+                let no_more = kept_ms <= heard.heard_ms + TRUNCATION_TOLERANCE_MS;
+                // Without marks less is remembered, never more.
+                let no_less = kept_ms + TRUNCATION_TOLERANCE_MS >= heard.heard_ms || story.faults.drop_marks;
+                t.accepted && no_more && no_less
             });
             match near {
                 Some(t) => cut.push(format!("cut at {} ms, {} ms heard", t.audio_end_ms, heard.heard_ms)),

@@ -82,7 +82,9 @@ impl Verdict {
             println!("  nothing");
         }
         for call in &story.calls {
-            title(&format!("What the caller heard ({}, {})", call.result.call_sid, end_in_words(&call.result.end)));
+            let end =
+                if call.killed { "cut off: the server was killed".to_owned() } else { end_in_words(&call.result.end) };
+            title(&format!("What the caller heard ({}, {end})", call.result.call_sid));
             for heard in &call.hearing.heard {
                 let (words, unheard) = heard.words();
                 let at = (call.dialled_us + heard.from_us) as f64 / 1e6;

@@ -96,7 +96,7 @@ pub(crate) struct World {
     auth_token: String,
     /// Every line that the agent can say, with its sound.
     pub lines: Vec<Line>,
-    faults: Faults,
+    pub faults: Faults,
     seed: u64,
 }
 
