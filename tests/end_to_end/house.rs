@@ -9,6 +9,9 @@ use sim::model::{self, LoadedScript, ModelConfig, ModelServer};
 use sim::phone::{CallResult, CallScript, PhoneCall, PhoneConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -16,64 +19,70 @@ const PUBLIC_URL: &str = "https://voice.test";
 const AUTH_TOKEN: &str = "a test's auth token";
 const ADMIN_TOKEN: &str = "a test's admin token";
 
+/// Names the config folder of a server child: see `server_child` in `main.rs`.
+pub const CHILD_CONFIG: &str = "ANSWERBACK_TEST_CHILD_CONFIG";
+
 pub struct House {
     pub address: SocketAddr,
     pub booking: BookingServer,
     pub model: ModelServer,
     dir: PathBuf,
-    stop: CancellationToken,
-    running: JoinHandle<()>,
+    server: Running,
+}
+
+/// The server, in this process or as a child that can be killed.
+enum Running {
+    Here { stop: CancellationToken, task: JoinHandle<()> },
+    Child(Child),
 }
 
 impl House {
+    /// The server runs in this process.
     pub async fn open(name: &str, model_script: &str, switches: Switches) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = std::env::temp_dir().join(format!("answerback-test-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut config = BookingConfig::new(dir.join("bookings.jsonl"));
-        config.switches = switches;
-        let booking = booking::start(config).await.unwrap();
-        let script = LoadedScript::parse(model_script, Path::new(".")).unwrap();
-        let model = model::start(ModelConfig::new(script)).await.unwrap();
-        let (address, stop, running) = Self::serve(&dir, &booking, &model).await;
-        Self { address, booking, model, dir, stop, running }
-    }
-
-    async fn serve(
-        dir: &Path,
-        booking: &BookingServer,
-        model: &ModelServer,
-    ) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
-        let config_dir = dir.join("config");
-        copy_config(&config_dir, booking.addr);
-        let env = [
-            ("ANSWERBACK__SERVER__BIND", "127.0.0.1:0".to_owned()),
-            ("ANSWERBACK__SERVER__PUBLIC_URL", PUBLIC_URL.to_owned()),
-            ("ANSWERBACK__SERVER__DATA_DIR", dir.join("data").display().to_string()),
-            ("ANSWERBACK__SERVER__DRAIN_GRACE_S", "2".to_owned()),
-            ("ANSWERBACK__SERVER__ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
-            ("ANSWERBACK__TWILIO__AUTH_TOKEN", AUTH_TOKEN.to_owned()),
-            ("ANSWERBACK__MODEL__BASE_URL", model.base_url()),
-            ("ANSWERBACK__MODEL__API_KEY", "a test's model key".to_owned()),
-        ];
-        let env = env.into_iter().map(|(key, value)| (key.to_owned(), value));
-        let config = Config::load(&config_dir, env).unwrap_or_else(|errors| panic!("{errors}"));
-        let service = Service::open(config).await.unwrap();
+        let (dir, booking, model) = outside(name, model_script, switches).await;
+        let config = Config::load(&dir.join("config"), environment(&dir, &model, 0));
+        let service = Service::open(config.unwrap_or_else(|errors| panic!("{errors}"))).await.unwrap();
         let address = service.local_addr();
         let stop = CancellationToken::new();
         let until = stop.clone();
-        let running = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             service.run(until).await;
         });
-        (address, stop, running)
+        Self { address, booking, model, dir, server: Running::Here { stop, task } }
     }
 
-    /// A stop and a start on the same data.
-    pub async fn restart(&mut self) {
-        self.stop.cancel();
-        (&mut self.running).await.unwrap();
-        (self.address, self.stop, self.running) = Self::serve(&self.dir, &self.booking, &self.model).await;
+    /// The server is a child process that dies at the named crash point.
+    pub async fn open_to_crash(name: &str, model_script: &str, switches: Switches, crash_at: &str) -> Self {
+        let (dir, booking, model) = outside(name, model_script, switches).await;
+        // The port must be the same after the crash: the carrier comes back to the public URL.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = spawn_child(&dir, &model, address, Some(crash_at));
+        let house = Self { address, booking, model, dir, server: Running::Child(child) };
+        house.ready().await;
+        house
+    }
+
+    /// Waits for the child's death and starts it again on the same data, without the crash point.
+    pub async fn crash_and_restart(&mut self) {
+        let Running::Child(child) = &mut self.server else { panic!("the server runs in this process") };
+        let died = tokio::time::timeout(Duration::from_secs(30), child.wait()).await;
+        let status = died.expect("the crash point was reached").unwrap();
+        assert!(!status.success());
+        self.server = Running::Child(spawn_child(&self.dir, &self.model, self.address, None));
+        self.ready().await;
+    }
+
+    async fn ready(&self) {
+        let client = reqwest::Client::builder().build().unwrap();
+        let url = format!("http://{}/readyz", self.address);
+        for _ in 0..200 {
+            if client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200) {
+                return;
+            }
+            // A child process tells nobody that it listens; asking again is all there is.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the server does not become ready");
     }
 
     pub fn phone(&self) -> PhoneConfig {
@@ -108,10 +117,61 @@ impl House {
     }
 
     pub async fn close(self) {
-        self.stop.cancel();
-        self.running.await.unwrap();
+        match self.server {
+            Running::Here { stop, task } => {
+                stop.cancel();
+                task.await.unwrap();
+            }
+            Running::Child(mut child) => child.kill().await.unwrap(),
+        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Everything but the server, and the config that leads the server to it.
+async fn outside(name: &str, model_script: &str, switches: Switches) -> (PathBuf, BookingServer, ModelServer) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = std::env::temp_dir().join(format!("answerback-test-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut config = BookingConfig::new(dir.join("bookings.jsonl"));
+    config.switches = switches;
+    let booking = booking::start(config).await.unwrap();
+    let script = LoadedScript::parse(model_script, Path::new(".")).unwrap();
+    let model = model::start(ModelConfig::new(script)).await.unwrap();
+    copy_config(&dir.join("config"), booking.addr);
+    (dir, booking, model)
+}
+
+fn environment(dir: &Path, model: &ModelServer, port: u16) -> Vec<(String, String)> {
+    [
+        ("ANSWERBACK__SERVER__BIND", format!("127.0.0.1:{port}")),
+        ("ANSWERBACK__SERVER__PUBLIC_URL", PUBLIC_URL.to_owned()),
+        ("ANSWERBACK__SERVER__DATA_DIR", dir.join("data").display().to_string()),
+        ("ANSWERBACK__SERVER__DRAIN_GRACE_S", "2".to_owned()),
+        ("ANSWERBACK__SERVER__ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+        ("ANSWERBACK__TWILIO__AUTH_TOKEN", AUTH_TOKEN.to_owned()),
+        ("ANSWERBACK__MODEL__BASE_URL", model.base_url()),
+        ("ANSWERBACK__MODEL__API_KEY", "a test's model key".to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+/// This test program once more, as nothing but a server.
+fn spawn_child(dir: &Path, model: &ModelServer, address: SocketAddr, crash_at: Option<&str>) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "server_child", "--nocapture"])
+        .env(CHILD_CONFIG, dir.join("config"))
+        .envs(environment(dir, model, address.port()))
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    match crash_at {
+        Some(point) => command.env("ANSWERBACK_CRASH_AT", point),
+        None => command.env_remove("ANSWERBACK_CRASH_AT"),
+    };
+    command.spawn().unwrap()
 }
 
 pub fn each(list: &Value) -> impl Iterator<Item = &Value> {
