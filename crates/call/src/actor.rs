@@ -5,7 +5,7 @@ use crate::playout::Playout;
 use crate::report::{CallEnd, CallReport};
 use audio::Detector;
 use conversation::{Command, Conversation, Input, Policy};
-use executor::SessionDesk;
+use crate::desk::DeskPort;
 use models::{ModelError, ModelSocket, SessionConfig};
 use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ pub struct CallLimits {
 /// Everything that a call is made of.
 pub struct CallSetup<S> {
     pub phone: TwilioSocket<S>,
-    pub desk: SessionDesk,
+    pub desk: DeskPort,
     pub model: SessionConfig,
     /// Directions for the first response.
     pub greeting: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) enum ModelSlot {
 pub(crate) struct Actor<S> {
     pub(crate) phone: TwilioSocket<S>,
     pub(crate) model: ModelSlot,
-    pub(crate) desk: SessionDesk,
+    pub(crate) desk: DeskPort,
     pub(crate) conversation: Conversation,
     pub(crate) playout: Playout,
     pub(crate) watch: Option<Watch>,
@@ -113,7 +113,7 @@ enum Event {
     Cancel,
 }
 
-/// Runs the call until its stream is over. The desk is closed before this returns.
+/// Runs the call until its stream is over. What it asked of the desk is in the desk's channel when this returns.
 pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) -> CallReport {
     let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, drain, cancel } = setup;
     let now = Instant::now();
@@ -179,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
                     () = drain.cancelled(), if !draining => Event::Drain,
                     inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
                     told = next_of(model, model_audio) => told,
-                    work = desk.next() => Event::Work(work),
+                    work = desk.events.recv() => Event::Work(work),
                     () = timer.as_mut() => Event::Time,
                 }
             };
@@ -319,24 +319,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
     async fn finish(mut self) -> CallReport {
         let lasted = self.started.elapsed();
         self.retry_desk();
-        let session = self.desk.session.clone();
         let end = self.end.unwrap_or(CallEnd::Cancelled);
         let close_model = async {
             if let ModelSlot::Open(socket) = &mut self.model {
                 socket.close().await;
             }
         };
-        let desk_end = match end {
-            CallEnd::Finished { .. } => executor::SessionEnd::Finished,
-            CallEnd::Stopped => executor::SessionEnd::Stopped,
-            CallEnd::StreamLost { .. } | CallEnd::Cancelled | CallEnd::ModelLost { .. } => {
-                executor::SessionEnd::StreamLost
-            }
-        };
-        tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""), self.desk.close(desk_end));
+        tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""));
         let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));
         CallReport {
-            session,
             end,
             lasted,
             history: self.conversation.history().entries().cloned().collect(),

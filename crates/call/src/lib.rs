@@ -6,10 +6,12 @@
 //! carries the commands out. Nothing is judged here.
 
 mod actor;
+mod desk;
 mod listen;
 mod perform;
 mod playout;
 mod report;
 
 pub use actor::{CallLimits, CallSetup, Seen, Watch, run};
+pub use desk::DeskPort;
 pub use report::{CallEnd, CallReport};

@@ -3,6 +3,7 @@
 use crate::actor::{Actor, ModelSlot, Seen};
 use crate::report::CallEnd;
 use conversation::{CloseReason, Command, Input};
+use phone::twilio::PhoneError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use vocab::CallTime;
 use vocab::model::ModelCommand;
@@ -39,10 +40,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
             Command::KeepAudio { playback, from } => self.playout.keep(playback, from, &self.model_audio),
             Command::SendAudio { playback, from, to } => {
                 self.playout.take(playback, from, to, &mut self.frame);
-                self.phone.send_media(&self.frame);
+                let sent = self.phone.send_media(&self.frame);
+                self.said(sent);
             }
-            Command::SendMark { mark } => self.phone.send_mark(mark),
-            Command::ClearPlayback => self.phone.send_clear(),
+            Command::SendMark { mark } => {
+                let sent = self.phone.send_mark(mark);
+                self.said(sent);
+            }
+            Command::ClearPlayback => {
+                let sent = self.phone.send_clear();
+                self.said(sent);
+            }
             Command::ReleaseAudio { playback } => self.playout.release(playback),
             Command::Model(command) => self.tell_model(command),
             Command::Work(command) => self.ask_desk(command),
@@ -61,6 +69,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         }
     }
 
+    /// A carrier that does not read what we send is as good as gone.
+    fn said(&mut self, sent: Result<(), PhoneError>) {
+        if let Err(error) = sent {
+            self.end.get_or_insert(CallEnd::StreamLost { reason: error.to_string() });
+        }
+    }
+
     fn tell_model(&mut self, command: ModelCommand) {
         match &mut self.model {
             ModelSlot::Open(socket) => socket.send(&command),
@@ -71,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
 
     fn ask_desk(&mut self, command: WorkCommand) {
         if self.desk_waiting.is_empty() {
-            if self.desk.send(command.clone()).is_ok() {
+            if self.desk.commands.try_send(command.clone()).is_ok() {
                 return;
             }
             tracing::warn!("the executor's desk is full; commands wait");
@@ -97,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
     /// Asks again what the desk had no room for.
     pub(crate) fn retry_desk(&mut self) {
         while let Some(command) = self.desk_waiting.front() {
-            if self.desk.send(command.clone()).is_err() {
+            if self.desk.commands.try_send(command.clone()).is_err() {
                 return;
             }
             self.desk_waiting.pop_front();

@@ -2,11 +2,9 @@
 
 use conversation::history::Entry;
 use std::time::Duration;
-use vocab::SessionId;
 
 #[derive(Clone, Debug)]
 pub struct CallReport {
-    pub session: SessionId,
     pub end: CallEnd,
     pub lasted: Duration,
     /// What was said and what of it was heard.

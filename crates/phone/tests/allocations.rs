@@ -57,7 +57,7 @@ const START: &str = r#"{"event":"start","sequenceNumber":"1","start":{"accountSi
 async fn steady_state(burst: usize) -> (usize, usize) {
     let (mut carrier, server) = tokio::io::duplex(64 * 1024);
     let mut socket = TwilioSocket::accept(server, SocketConfig::default()).await;
-    let payload = format!("{}==", "/38".repeat(71) + "/");
+    let payload = "/38/".repeat(53) + "/w==";
     let media = masked(&format!(
         r#"{{"event":"media","sequenceNumber":"1042","media":{{"track":"inbound","chunk":"1041","timestamp":"20835","payload":"{payload}"}},"streamSid":"MZ00000000000000000000000000000001"}}"#
     ));

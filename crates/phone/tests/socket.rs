@@ -2,6 +2,8 @@
 
 use futures_util::{SinkExt, StreamExt};
 use phone::twilio::{Ignored, Inbound, PhoneError, SocketConfig, StartProblem, TwilioSocket};
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,10 +49,19 @@ async fn heard(carrier: &mut Carrier) -> String {
     }
 }
 
+/// What a future says at once; it is dropped either way.
+fn polled_once<F: Future>(future: F) -> Poll<F::Output> {
+    std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 async fn close_code(carrier: &mut Carrier) -> Option<u16> {
     loop {
         match carrier.next().await? {
-            Ok(Message::Close(frame)) => return frame.map(|frame| frame.code.into()),
+            Ok(Message::Close(frame)) => {
+                // The library answers a close with the next write.
+                let _ = carrier.flush().await;
+                return frame.map(|frame| frame.code.into());
+            }
             Ok(_) => {}
             Err(error) => panic!("{error}"),
         }
@@ -121,7 +132,8 @@ async fn a_start_in_another_format_is_an_error_and_the_driver_closes() {
     say(&mut carrier, &START.replace("8000", "16000")).await;
     let error = socket.next(&mut Vec::new()).await.unwrap_err();
     assert!(matches!(error, PhoneError::StartRefused(StartProblem::Format { .. })), "{error}");
-    let (closed, code) = tokio::join!(socket.close(1003, &error.to_string()), close_code(&mut carrier));
+    let reason = error.to_string();
+    let (closed, code) = tokio::join!(socket.close(1003, &reason), close_code(&mut carrier));
     assert_eq!((closed, code), (true, Some(1003)));
 }
 
@@ -233,8 +245,7 @@ async fn dropping_a_wait_loses_nothing() {
     for byte in bytes {
         carrier.write_all(&[byte]).await.unwrap();
         // Polled once and dropped, after every byte.
-        let next = std::pin::pin!(socket.next(&mut audio));
-        if let std::task::Poll::Ready(inbound) = futures_util::poll!(next) {
+        if let Poll::Ready(inbound) = polled_once(socket.next(&mut audio)) {
             seen.push(inbound.unwrap());
         }
     }
@@ -262,7 +273,7 @@ async fn a_carrier_that_does_not_read_is_refused_media_but_still_cleared() {
             Err(full) => break full,
         }
         // As the driver does: wait for the carrier, and give up waiting.
-        assert!(futures_util::poll!(std::pin::pin!(socket.next(&mut audio))).is_pending());
+        assert!(polled_once(socket.next(&mut audio)).is_pending());
     };
     let PhoneError::OutboundFull { queued_bytes } = full else { panic!("{full}") };
     assert!((3_600..=4_000).contains(&queued_bytes), "{queued_bytes}");
@@ -273,7 +284,8 @@ async fn a_carrier_that_does_not_read_is_refused_media_but_still_cleared() {
     while socket.send_mark(MarkName::Fence { epoch: Epoch(1) }).is_ok() {
         marks += 1;
     }
-    assert!((3..10).contains(&marks), "{marks} fit into the reserve");
+    // 55 bytes each, into 400 and what a media message was too long for.
+    assert!((6..=12).contains(&marks), "{marks} fit into the reserve");
     assert_eq!(socket.counts().refused, 2);
 
     // The carrier reads again: everything that was taken comes out whole and in order, and media is welcome.

@@ -90,7 +90,7 @@ fn no_message_whatever_panics() {
     let until = Instant::now() + Duration::from_secs(seconds);
     let (mut rounds, mut used) = (0_u64, 0_u64);
     let mut audio = Vec::new();
-    while rounds.is_multiple_of(256) == false || Instant::now() < until {
+    while !rounds.is_multiple_of(256) || Instant::now() < until {
         let mut order = MessageOrder::new();
         let mut line = InboundAudio::new();
         for _ in 0..8 {

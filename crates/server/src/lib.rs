@@ -5,6 +5,7 @@
 //! handed to a [`calls::CallStarter`].
 
 pub mod calls;
+pub mod config;
 pub mod events;
 pub mod measures;
 pub mod records;

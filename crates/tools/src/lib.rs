@@ -1,6 +1,8 @@
 //! The edge to the systems of record. A tool kind turns an attempt into a request and the answer into what is *known*
 //! about the effect; it retries nothing, remembers nothing, and speaks to nobody.
 
+pub mod http;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::future::Future;

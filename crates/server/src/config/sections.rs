@@ -1,0 +1,402 @@
+//! The sections of `answerback.toml`. Defaults stand here, with their reason.
+
+use super::findings::{Located, did_you_mean};
+use super::reader::Reader;
+use models::Eagerness;
+use secrecy::SecretString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tools::http::AllowedHosts;
+use url::{Host, Url};
+
+/// `[server]`
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub bind: SocketAddr,
+    /// Where Twilio reaches us. Without a trailing slash, query or fragment; https, or http on loopback.
+    pub public_url: Option<Url>,
+    /// Database, recordings, lock file.
+    pub data_dir: PathBuf,
+    /// Calls at once; the next one is told that all lines are busy.
+    pub max_calls: usize,
+    /// How long a stopping server waits for its calls.
+    pub drain_grace: Duration,
+    /// `None` keeps the admin API closed.
+    pub admin_token: Option<SecretString>,
+}
+
+/// `[twilio]`. Requests are always verified; there is no switch.
+#[derive(Clone, Debug)]
+pub struct TwilioConfig {
+    /// Accounts (`AC…`) whose calls we take; empty takes any that signs with our secret.
+    pub account_sids: Vec<String>,
+    pub auth_token: Option<SecretString>,
+    /// Accepted beside `auth_token` while it is rotated.
+    pub auth_token_next: Option<SecretString>,
+    /// Key id and secret of requests that are signed with a SharedKey.
+    pub shared_keys: Vec<(String, SecretString)>,
+    /// Path of the media stream under the public URL.
+    pub stream_path: String,
+}
+
+impl TwilioConfig {
+    /// The secrets to verify with, the current one first.
+    pub fn auth_tokens(&self) -> Vec<SecretString> {
+        self.auth_token.iter().chain(&self.auth_token_next).cloned().collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelProvider {
+    OpenaiRealtime,
+}
+
+/// `[model]`
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    pub provider: ModelProvider,
+    /// `wss://`, or `ws://` on loopback.
+    pub base_url: Url,
+    pub model: String,
+    pub api_key: Option<SecretString>,
+    pub voice: String,
+    /// Model of the caller's transcript; `None` turns transcripts off.
+    pub transcription: Option<String>,
+    pub eagerness: Eagerness,
+}
+
+/// `[limits]`
+#[derive(Clone, Debug)]
+pub struct LimitsConfig {
+    /// From the upgrade to a valid `start`.
+    pub start_timeout: Duration,
+    /// A stream without any media for this long is dead.
+    pub media_timeout: Duration,
+    /// One WebSocket message of the carrier; a media frame is about 400 bytes.
+    pub max_frame_bytes: usize,
+    /// A call is ended after this, whatever happens.
+    pub max_call: Duration,
+    /// Upgraded sockets that have not shown a valid `start` yet.
+    pub max_waiting_streams: usize,
+    pub max_connections: usize,
+    /// A request body; Twilio's posts stay below 4 KiB.
+    pub max_body_bytes: usize,
+    /// From serving the TwiML to the `start` that brings the token back.
+    pub token_ttl: Duration,
+    /// For a request's headers to arrive.
+    pub header_timeout: Duration,
+    /// For a request that is no stream; Twilio gives a webhook 15 s.
+    pub request_timeout: Duration,
+    /// For a cancelled call to close before its task is ended.
+    pub close_cap: Duration,
+    /// New streams offered to one call, one after the other, before it is given up.
+    pub resume_attempts: u32,
+    /// A stream that lived this long starts the count of `resume_attempts` again.
+    pub steady_stream: Duration,
+}
+
+/// How willing the WebRTC detector is to reject: the library's own four modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WebrtcMode {
+    Quality,
+    LowBitrate,
+    Aggressive,
+    VeryAggressive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DetectorChoice {
+    Webrtc {
+        mode: WebrtcMode,
+    },
+    /// Scores at and above `threshold`, from 0 to 1, are speech.
+    Earshot {
+        threshold: f32,
+    },
+}
+
+/// `[audio]`
+#[derive(Clone, Debug)]
+pub struct AudioConfig {
+    pub detector: DetectorChoice,
+}
+
+/// `[executor]`
+#[derive(Clone, Debug)]
+pub struct ExecutorConfig {
+    /// Operations that run at once, over all tools.
+    pub workers: usize,
+    /// "Not found" is no proof before this long after an outcome became unknown.
+    pub settle_ms: u64,
+    /// Look-ups of an unknown outcome back off from this …
+    pub look_up_base_ms: u64,
+    /// … to this.
+    pub look_up_cap_ms: u64,
+    /// Look-ups without an answer before a person is needed.
+    pub max_look_ups: u32,
+}
+
+pub(super) struct ReadServer {
+    pub config: ServerConfig,
+    pub default_agent: Option<Located<String>>,
+}
+
+pub(super) fn server(main: &Reader<'_, '_>) -> ReadServer {
+    let s = main.section("server");
+    const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+    let bind = if s.has("bind") {
+        s.parsed("bind", "an address and a port, such as `0.0.0.0:8080`", |text| text.parse().ok())
+    } else {
+        s.text_or("bind", "127.0.0.1:8080");
+        None
+    };
+    let public_url = s.text("public_url").and_then(|text| {
+        let wrong = |message: &str, help: &str| {
+            s.findings.mistake(&text.place, message, Some(help.to_owned()));
+            None
+        };
+        let Ok(url) = Url::parse(&text.value) else {
+            return wrong("must be a URL", "for example `https://voice.example.com`");
+        };
+        match url.scheme() {
+            "https" => {}
+            "http" if is_loopback(&url) => {}
+            _ => return wrong("must be an https URL", "plain http is only for a demo on 127.0.0.1"),
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return wrong("must have no `?` and no `#`", "paths are added to it");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            s.findings.hide(&text.place);
+            return wrong("must hold no user name and no password", "Twilio's requests are verified by signature");
+        }
+        Some(url)
+    });
+    let config = ServerConfig {
+        bind: bind.map_or(BIND, |b| b.value),
+        public_url,
+        data_dir: PathBuf::from(s.text_or("data_dir", "data").value),
+        max_calls: s.number_or("max_calls", 300, 1..=100_000).value as usize,
+        drain_grace: Duration::from_secs(s.number_or("drain_grace_s", 30, 0..=86_400).value),
+        admin_token: s.secret("admin_token", None),
+    };
+    let default_agent = s.text("default_agent");
+    s.finish();
+    ReadServer { config, default_agent }
+}
+
+pub(super) fn twilio(main: &Reader<'_, '_>) -> TwilioConfig {
+    let s = main.section("twilio");
+    let account_sids = s.texts("account_sids");
+    for sid in &account_sids {
+        let fits = sid.value.len() == 34 && sid.value.starts_with("AC");
+        if !fits || !sid.value[2..].bytes().all(|b| b.is_ascii_hexdigit()) {
+            s.findings.mistake(&sid.place, "must be an account SID: `AC` and 32 hex digits", None);
+        }
+    }
+    let stream_path = s.text_or("stream_path", "/twilio/stream");
+    if stream_path.value.contains('?') {
+        let help = "put nothing behind the path: values travel as <Parameter> inside <Stream>";
+        let message = "must have no `?`: Twilio drops the query of a stream URL";
+        s.findings.mistake(&stream_path.place, message, Some(help.to_owned()));
+    } else if !stream_path.value.starts_with('/')
+        || stream_path.value.contains(|c: char| c == '#' || c.is_whitespace() || c.is_control())
+    {
+        s.findings.mistake(&stream_path.place, "must be a path that starts with `/`", None);
+    }
+    let keys = s.table("shared_keys");
+    let mut shared_keys = Vec::new();
+    for id in keys.names() {
+        let key = keys.table(&id);
+        if let Some(secret) = named_secret(&key) {
+            shared_keys.push((id, secret));
+        }
+        key.finish();
+    }
+    keys.finish();
+    let config = TwilioConfig {
+        account_sids: account_sids.into_iter().map(|sid| sid.value).collect(),
+        auth_token: s.secret("auth_token", None),
+        auth_token_next: s.secret("auth_token_next", None),
+        shared_keys,
+        stream_path: stream_path.value,
+    };
+    s.finish();
+    config
+}
+
+/// A table `{ env = "NAME" }` or `{ file = "path" }`: a secret under a name that the operator chose.
+pub(super) fn named_secret(table: &Reader<'_, '_>) -> Option<SecretString> {
+    let env = table.text("env");
+    let file = table.text("file");
+    match (env, file) {
+        (Some(var), None) => match table.findings.env.get(&var.value).filter(|text| !text.is_empty()) {
+            Some(text) => Some(SecretString::from(text.as_str())),
+            None => {
+                let message = format!("the environment variable {} is not set", var.value);
+                table.findings.mistake(&var.place, message, None);
+                None
+            }
+        },
+        (None, Some(path)) => table.secret_file(&path).map(|(text, _)| SecretString::from(text)),
+        (Some(_), Some(_)) | (None, None) => {
+            let help = "write `env = \"NAME\"` or `file = \"path\"`".to_owned();
+            table.findings.mistake(&table.place, "must name one source of the secret", Some(help));
+            None
+        }
+    }
+}
+
+pub(super) fn model(main: &Reader<'_, '_>) -> ModelConfig {
+    const BASE_URL: &str = "wss://api.openai.com/v1";
+    let s = main.section("model");
+    let provider = s.choice("provider", "openai_realtime", &[("openai_realtime", ModelProvider::OpenaiRealtime)]);
+    let text = s.text_or("base_url", BASE_URL);
+    let base_url = match Url::parse(&text.value) {
+        Ok(url) if url.scheme() == "wss" || (url.scheme() == "ws" && is_loopback(&url)) => Some(url),
+        Ok(_) | Err(_) => {
+            let help = "plain `ws://` only to 127.0.0.1: the key would travel in the open".to_owned();
+            s.findings.mistake(&text.place, "must be a `wss://` URL", Some(help));
+            None
+        }
+    };
+    let transcription = s.text_or("transcription", "gpt-transcribe").value;
+    let eagerness = s.choice(
+        "eagerness",
+        "auto",
+        &[("low", Eagerness::Low), ("medium", Eagerness::Medium), ("high", Eagerness::High), ("auto", Eagerness::Auto)],
+    );
+    let config = ModelConfig {
+        provider: provider.unwrap_or(ModelProvider::OpenaiRealtime),
+        // Loopback where the real one has a mistake; such a config never leaves `load`.
+        base_url: base_url.unwrap_or_else(loopback),
+        model: s.text_or("model", "gpt-realtime-2.1").value,
+        api_key: s.secret("api_key", Some("OPENAI_API_KEY")),
+        voice: s.text_or("voice", "marin").value,
+        transcription: (transcription != "off").then_some(transcription),
+        eagerness: eagerness.unwrap_or(Eagerness::Auto),
+    };
+    s.finish();
+    config
+}
+
+fn loopback() -> Url {
+    Url::parse("ws://127.0.0.1").expect("a constant URL")
+}
+
+pub(super) fn limits(main: &Reader<'_, '_>) -> LimitsConfig {
+    let s = main.section("limits");
+    let ms = |key, default, range| Duration::from_millis(s.number_or(key, default, range).value);
+    let seconds = |key, default, range| Duration::from_secs(s.number_or(key, default, range).value);
+    let count = |key, default, range| s.number_or(key, default, range).value as usize;
+    let config = LimitsConfig {
+        start_timeout: ms("start_timeout_ms", 5_000, 100..=60_000),
+        media_timeout: ms("media_timeout_ms", 15_000, 1_000..=600_000),
+        max_frame_bytes: count("max_frame_bytes", 65_536, 1_024..=16_777_216),
+        max_call: seconds("max_call_s", 3_600, 1..=86_400),
+        max_waiting_streams: count("max_waiting_streams", 64, 1..=100_000),
+        max_connections: count("max_connections", 2_048, 1..=1_000_000),
+        max_body_bytes: count("max_body_bytes", 65_536, 4_096..=16_777_216),
+        token_ttl: seconds("token_ttl_s", 60, 1..=600),
+        header_timeout: ms("header_timeout_ms", 10_000, 100..=60_000),
+        request_timeout: ms("request_timeout_ms", 10_000, 100..=60_000),
+        close_cap: ms("close_cap_ms", 2_000, 0..=60_000),
+        resume_attempts: s.number_or("resume_attempts", 5, 0..=100).value as u32,
+        steady_stream: ms("steady_stream_ms", 30_000, 0..=3_600_000),
+    };
+    s.finish();
+    config
+}
+
+pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        Webrtc,
+        Earshot,
+    }
+    let s = main.section("audio");
+    let kind = s.choice("detector", "webrtc", &[("webrtc", Kind::Webrtc), ("earshot", Kind::Earshot)]);
+    let other = |key: &str, owner: &str| {
+        // A detector that is misspelt owns no key.
+        if s.has(key) && kind.is_some() {
+            let message = format!("belongs to `detector = \"{owner}\"`");
+            s.findings.mistake(&s.place_of(key), message, None);
+        }
+    };
+    let detector = match kind {
+        Some(Kind::Webrtc) | None => {
+            let mode = s.choice(
+                "mode",
+                "very_aggressive",
+                &[
+                    ("quality", WebrtcMode::Quality),
+                    ("low_bitrate", WebrtcMode::LowBitrate),
+                    ("aggressive", WebrtcMode::Aggressive),
+                    ("very_aggressive", WebrtcMode::VeryAggressive),
+                ],
+            );
+            other("threshold", "earshot");
+            DetectorChoice::Webrtc { mode: mode.unwrap_or(WebrtcMode::VeryAggressive) }
+        }
+        Some(Kind::Earshot) => {
+            other("mode", "webrtc");
+            // The author's advice is 0.5.
+            DetectorChoice::Earshot { threshold: s.share_or("threshold", 0.5) }
+        }
+    };
+    s.finish();
+    AudioConfig { detector }
+}
+
+pub(super) fn executor(main: &Reader<'_, '_>) -> ExecutorConfig {
+    let s = main.section("executor");
+    let base = s.number_or("look_up_base_ms", 500, 10..=3_600_000);
+    let cap = s.number_or("look_up_cap_ms", 300_000, 10..=86_400_000);
+    if base.value > cap.value {
+        let message = format!("must not be above look_up_cap_ms ({})", cap.value);
+        s.findings.mistake(&base.place, message, None);
+    }
+    let config = ExecutorConfig {
+        workers: s.number_or("workers", 32, 1..=10_000).value as usize,
+        settle_ms: s.number_or("settle_ms", 5_000, 0..=3_600_000).value,
+        look_up_base_ms: base.value,
+        look_up_cap_ms: cap.value,
+        // A backend that is down for a night is asked through it: 500 at five minutes are more than a day.
+        max_look_ups: s.number_or("max_look_ups", 500, 1..=1_000_000).value as u32,
+    };
+    s.finish();
+    config
+}
+
+/// `[tools] allowed_hosts`: hosts that every tool may talk to.
+pub(super) fn shared_hosts(main: &Reader<'_, '_>) -> AllowedHosts {
+    let s = main.section("tools");
+    let mut hosts = AllowedHosts::default();
+    read_hosts(&s, &mut hosts);
+    s.finish();
+    hosts
+}
+
+pub(super) fn read_hosts(reader: &Reader<'_, '_>, hosts: &mut AllowedHosts) {
+    for entry in reader.texts("allowed_hosts") {
+        if let Err(message) = hosts.allow(&entry.value) {
+            reader.findings.mistake(&entry.place, message, None);
+        }
+    }
+}
+
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// For names that one file gives and another must know.
+pub(super) fn unknown_name(reader: &Reader<'_, '_>, name: &Located<String>, what: &str, known: &[&str]) {
+    let help = did_you_mean(&name.value, known.iter().copied());
+    reader.findings.mistake(&name.place, format!("there is no {what} `{}`", name.value), help);
+}
