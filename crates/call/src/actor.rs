@@ -1,11 +1,12 @@
 //! The call's loop: whatever comes first of carrier, model, desk and time is stamped once and given to the core.
 
+use crate::desk::DeskPort;
 use crate::listen::Listener;
 use crate::playout::Playout;
+use crate::recorder::Recorder;
 use crate::report::{CallEnd, CallReport};
 use audio::Detector;
 use conversation::{Command, Conversation, Input, Policy};
-use crate::desk::DeskPort;
 use models::{ModelError, ModelSocket, SessionConfig};
 use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
 use std::collections::VecDeque;
@@ -60,6 +61,7 @@ pub struct CallSetup<S> {
     pub detector: Detector,
     pub limits: CallLimits,
     pub watch: Option<Watch>,
+    pub recorder: Option<Recorder>,
     /// Finish the sentence, then let go.
     pub drain: CancellationToken,
     /// Let go now.
@@ -81,6 +83,7 @@ pub(crate) struct Actor<S> {
     pub(crate) conversation: Conversation,
     pub(crate) playout: Playout,
     pub(crate) watch: Option<Watch>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) commands: Vec<Command>,
     /// μ-law of the model event in hand.
     pub(crate) model_audio: Vec<u8>,
@@ -115,7 +118,7 @@ enum Event {
 
 /// Runs the call until its stream is over. What it asked of the desk is in the desk's channel when this returns.
 pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) -> CallReport {
-    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, drain, cancel } = setup;
+    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, cancel } = setup;
     let now = Instant::now();
     let mut actor = Actor {
         phone,
@@ -124,6 +127,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) 
         conversation: Conversation::new(policy),
         playout: Playout::default(),
         watch,
+        recorder,
         commands: Vec::with_capacity(16),
         model_audio: Vec::with_capacity(4_096),
         frame: Vec::with_capacity(1_600),
@@ -245,6 +249,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
             }
             ModelSlot::Gone => {}
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.caller_audio(audio);
+        }
         let evidence = self.listener.hear(audio);
         self.step(at, Input::CallerAudio { samples: Samples(audio.len() as u32), evidence });
     }
@@ -319,6 +326,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
     async fn finish(mut self) -> CallReport {
         let lasted = self.started.elapsed();
         self.retry_desk();
+        if let Some(mut recorder) = self.recorder.take() {
+            recorder.end();
+        }
         let end = self.end.unwrap_or(CallEnd::Cancelled);
         let close_model = async {
             if let ModelSlot::Open(socket) = &mut self.model {

@@ -40,12 +40,7 @@ pub struct RecordingLimits {
 impl RecordingLimits {
     /// Two hours a call; what a disk that hangs for seconds under a thousand calls leaves in memory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: dir.into(),
-            max_bytes_each: 160 << 20,
-            max_bytes_waiting: 64 << 20,
-            max_waiting: 4_096,
-        }
+        Self { dir: dir.into(), max_bytes_each: 160 << 20, max_bytes_waiting: 64 << 20, max_waiting: 4_096 }
     }
 }
 
@@ -166,7 +161,7 @@ impl Recorder {
         }
         log.hurry = false;
         log.handed_over = at;
-        if log.step_bytes + log.caller_bytes + log.agent_bytes + bytes as u64 > log.max_bytes {
+        if log.step_bytes + log.steps.out_mut().len() as u64 + log.caller_bytes + log.agent_bytes > log.max_bytes {
             let written = log.steps.stop(StopReason::MaxBytes);
             self.go_on(written);
             self.hand_over();

@@ -86,3 +86,70 @@ fn remove(place: &Path) -> io::Result<()> {
     }
     fs::remove_dir(place)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const NO_LIMIT: u64 = u64::MAX;
+
+    /// Recordings of 100 bytes, named by their age in days.
+    fn place(name: &str, ages: &[u32], now: SystemTime) -> PathBuf {
+        let place = std::env::temp_dir().join(format!("retention-{name}-{}", std::process::id()));
+        for age in ages {
+            let recording = place.join(format!("day{age}"));
+            fs::create_dir_all(&recording).unwrap();
+            for (file, bytes) in [(STEPS_FILE, 20), (CALLER_FILE, 50), (AGENT_FILE, 30)] {
+                fs::write(recording.join(file), vec![b'x'; bytes]).unwrap();
+                let file = File::options().write(true).open(recording.join(file)).unwrap();
+                file.set_modified(now - DAY * *age).unwrap();
+            }
+        }
+        place
+    }
+
+    fn left(place: &Path) -> Vec<String> {
+        let names = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn recordings_go_when_they_are_too_old() {
+        let now = SystemTime::now();
+        let place = place("age", &[1, 5, 6, 9], now);
+        let swept = sweep(&place, DAY * 5, NO_LIMIT, now).unwrap();
+        assert_eq!(left(&place), ["day1", "day5"]);
+        assert_eq!(swept, Swept { kept: 2, kept_bytes: 200, removed: 2, removed_bytes: 200, failed: 0 });
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_go_until_the_rest_fits_but_never_one_that_may_be_written() {
+        let now = SystemTime::now();
+        let place = place("size", &[0, 1, 2, 3], now);
+        assert_eq!(sweep(&place, DAY * 30, 250, now).unwrap().removed, 2);
+        assert_eq!(left(&place), ["day0", "day1"]);
+        assert_eq!(sweep(&place, Duration::ZERO, 0, now).unwrap().removed, 1);
+        assert_eq!(left(&place), ["day0"]);
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_recording_is_left_alone() {
+        let now = SystemTime::now();
+        let place = place("other", &[7], now);
+        fs::create_dir(place.join("notes")).unwrap();
+        fs::write(place.join("notes").join("list.txt"), "x").unwrap();
+        fs::write(place.join("README"), "x").unwrap();
+        fs::write(place.join("day7").join("remark.txt"), "x").unwrap();
+        let swept = sweep(&place, Duration::ZERO, 0, now).unwrap();
+        assert_eq!((swept.removed, swept.failed), (0, 1));
+        assert_eq!(left(&place), ["README", "day7", "notes"]);
+        assert_eq!(left(&place.join("day7")), ["remark.txt"]);
+        fs::remove_dir_all(place).unwrap();
+    }
+}

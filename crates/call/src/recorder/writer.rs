@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::Arc;
 use std::time::Duration;
 use vocab::CallTime;
 
@@ -312,7 +312,9 @@ fn make_files(dir: &Path, name: &str) -> io::Result<Files> {
     let mut place = dir.join(name);
     for namesake in 2..=MAX_NAMESAKES {
         match fs::create_dir(&place) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => place = dir.join(format!("{name}.{namesake}")),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                place = dir.join(format!("{name}.{namesake}"))
+            }
             made => {
                 made?;
                 break;
