@@ -66,8 +66,10 @@ struct Log {
     step_bytes: u64,
     /// A caller frame whose step has not ended: if it causes nothing, it is folded.
     frame: Option<(CallTime, Frame)>,
-    /// The step in hand concerns an operation.
+    /// A step since the last hand-over concerned an operation.
     hurry: bool,
+    /// Audio of the last step is still to come: handed over now, its line would be on the disk before its sound.
+    awaits_audio: bool,
     handed_over: CallTime,
     max_bytes: u64,
 }
@@ -84,6 +86,7 @@ impl Recorder {
             step_bytes: 0,
             frame: None,
             hurry: false,
+            awaits_audio: false,
             handed_over: CallTime(0),
             max_bytes,
         };
@@ -107,6 +110,9 @@ impl Recorder {
 
     /// A step begins.
     pub fn input(&mut self, at: CallTime, input: &Input) {
+        if self.log.as_mut().is_some_and(|log| std::mem::take(&mut log.awaits_audio)) {
+            self.hand_over_when_due();
+        }
         let Some(log) = &mut self.log else { return };
         let written = match input {
             Input::CallerAudio { samples, evidence } => {
@@ -130,8 +136,11 @@ impl Recorder {
     pub fn commands(&mut self, commands: &[Command]) {
         let Some(log) = &mut self.log else { return };
         let written = log.commands(commands);
+        let awaits_audio = log.awaits_audio;
         self.go_on(written);
-        self.hand_over_when_due();
+        if !awaits_audio {
+            self.hand_over_when_due();
+        }
     }
 
     /// The call is over.
@@ -210,6 +219,7 @@ impl Log {
         }
         self.hurry |= commands.iter().any(|command| matches!(command, Command::Work(_)));
         let sends = commands.iter().any(|command| matches!(command, Command::SendAudio { .. }));
+        self.awaits_audio = sends;
         self.steps.end_step(sends.then_some(self.agent_bytes), commands)
     }
 }

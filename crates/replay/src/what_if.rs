@@ -164,6 +164,13 @@ impl WhatIfReport {
                 self.before.invented, self.after.invented
             )?;
         }
+        if self.before.cut_short + self.after.cut_short > 0 {
+            writeln!(
+                out,
+                "{} model worlds ran in circles and were stopped.",
+                self.before.cut_short + self.after.cut_short
+            )?;
+        }
         for (place, why) in &self.skipped {
             writeln!(out, "skipped {}: {why}", place.display())?;
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use audio::voice_activity::Aggressiveness;
-use audio::{Detector, VoiceActivity, mulaw};
+use audio::{Detector, mulaw};
 use common::{Place, Tape, booking, record};
 use conversation::{Conversation, Input, Policy};
 use replay::{MomentKind, Voice, rehear, scrub};

@@ -29,7 +29,7 @@ fn r13_a_recorded_call_replays_with_identical_commands() {
     assert_eq!(report.drift, None);
     assert!(report.steps > 400 && report.commands > 100, "{} steps, {} commands", report.steps, report.commands);
     assert!(matches!(report.tail, Some(Tail::Ended { .. })));
-    assert!(report.lasted > CallTime::from_ms(9_000));
+    assert!(report.lasted > CallTime::from_ms(8_000));
 }
 
 #[test]

@@ -160,3 +160,14 @@ fn a_bad_override_is_an_error_and_a_bad_recording_is_named() {
     let nothing = Place::new();
     assert!(what_if(nothing.path(), &[]).is_err());
 }
+
+#[test]
+fn fifty_calls_are_compared_in_seconds() {
+    let place = bookings(50);
+    let began = std::time::Instant::now();
+    let report = run(&place, &["gate.quiet_ms=400"]);
+    let took = began.elapsed();
+    println!("50 calls in {took:?}\n{}", report.table());
+    assert_eq!(report.calls.len(), 50);
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+}

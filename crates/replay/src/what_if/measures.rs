@@ -34,6 +34,8 @@ pub struct Tally {
     pub responses: u64,
     /// In the model world: responses without a recorded counterpart.
     pub invented: u64,
+    /// In the model world: calls that ran in circles and were stopped. Anything but zero is a defect.
+    pub cut_short: u64,
     open: BTreeMap<String, bool>,
     sounding: BTreeMap<ResponseId, CallTime>,
 }
@@ -145,6 +147,7 @@ impl Tally {
             (&mut self.deliveries_left, call.deliveries_left),
             (&mut self.responses, call.responses),
             (&mut self.invented, call.invented),
+            (&mut self.cut_short, call.cut_short),
         ] {
             *sum += more;
         }

@@ -123,6 +123,7 @@ impl World<'_> {
                 self.answer(command);
             }
         }
+        self.tally.cut_short = 1;
     }
 
     fn later(&mut self, delay: u64, happening: Happening) -> CallTime {
@@ -226,7 +227,7 @@ impl World<'_> {
         };
         let place = fresh(&|tape| !deliveries.is_empty() && tape.deliveries == deliveries)
             .or_else(|| fresh(&|tape| turn.is_some() && tape.turn == turn))
-            .or_else(|| fresh(&|tape| !tape.deliveries.is_empty() == !deliveries.is_empty()))
+            .or_else(|| fresh(&|tape| tape.deliveries.is_empty() == deliveries.is_empty()))
             .or_else(|| fresh(&|_| true));
         if let Some(place) = place {
             self.used.insert(place);

@@ -120,7 +120,8 @@ pub fn record(dir: &Path, policy: &Policy, script: impl FnOnce(&mut Stage)) {
     Rc::into_inner(tape).unwrap().into_inner().write(dir);
 }
 
-/// The caller books a table; it commits `after_ms` after the acknowledgement was heard and is announced in a quiet moment.
+/// The caller books a table; it commits about `after_ms` after the acknowledgement was heard and is announced in a quiet
+/// moment.
 pub fn booking(stage: &mut Stage, after_ms: u64) {
     stage.take_turn(1_000);
     stage.run(300);
@@ -129,7 +130,7 @@ pub fn booking(stage: &mut Stage, after_ms: u64) {
     stage.admit(call, "op_1");
     stage.run(900);
     stage.say(1_500);
-    stage.run(2_000 + after_ms);
+    stage.run(1_600 + after_ms);
     stage.commit("op_1", "dlv_1");
     answered(stage, 400, 2_000);
     stage.run(3_000);

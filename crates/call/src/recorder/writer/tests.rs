@@ -288,3 +288,43 @@ fn a_disk_that_refuses_ends_the_recording_only() {
     assert_eq!(recorder.mailbox.failure(), StopReason::WriteFailed);
     assert_eq!(desk.mail.try_iter().count(), 0, "nothing more is handed over");
 }
+
+#[test]
+fn whenever_the_process_is_killed_a_step_on_the_disk_finds_its_sound_there() {
+    let place = Place::new();
+    let (recordings, mut desk) = Recordings::unattended(RecordingLimits::new(&place.0));
+    let mut recorder = recordings.record(&header()).unwrap();
+    let told = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut stage = Stage::new(Policy::default());
+    let listener = told.clone();
+    stage.watch = Some(Box::new(move |at, input, commands| {
+        listener.borrow_mut().push((at, input.clone(), commands.to_vec()));
+    }));
+    stage.input(Input::CallStarted { greeting: Some("Greet.".into()) });
+    stage.model(vocab::model::ModelEvent::SessionReady);
+    stage.say(8_000);
+    stage.run(9_000);
+    let mut looks = 0;
+    for (at, input, commands) in told.borrow().iter() {
+        drive(&mut recorder, *at, input, commands);
+        while let Ok(message) = desk.mail.try_recv() {
+            desk.take(message);
+            let recording = place.only_recording();
+            let size = |file: &str| fs::metadata(recording.join(file)).unwrap().len();
+            if size(STEPS_FILE) == 0 {
+                continue;
+            }
+            looks += 1;
+            for line in read(&recording).0 {
+                let Recorded::Step(step) = line else { continue };
+                for command in &step.commands {
+                    if let Command::SendAudio { from, to, .. } = command {
+                        let sent = u64::from((*to - *from).0);
+                        assert!(step.agent_at.unwrap() + sent <= size(AGENT_FILE), "step {}", step.n);
+                    }
+                }
+            }
+        }
+    }
+    assert!(looks >= 10, "{looks}");
+}
