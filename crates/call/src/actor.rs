@@ -1,6 +1,6 @@
 //! The call's loop: whatever comes first of carrier, model, desk and time is stamped once and given to the core.
 
-use crate::desk::DeskPort;
+use crate::desk::Desk;
 use crate::listen::Listener;
 use crate::playout::Playout;
 use crate::recorder::Recorder;
@@ -51,9 +51,9 @@ pub struct CallLimits {
 }
 
 /// Everything that a call is made of.
-pub struct CallSetup<S> {
+pub struct CallSetup<S, D> {
     pub phone: TwilioSocket<S>,
-    pub desk: DeskPort,
+    pub desk: D,
     pub model: SessionConfig,
     /// Directions for the first response.
     pub greeting: Option<String>,
@@ -68,7 +68,7 @@ pub struct CallSetup<S> {
     pub cancel: CancellationToken,
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<ModelSocket, ModelError>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<Box<ModelSocket>, ModelError>> + Send>>;
 
 pub(crate) enum ModelSlot {
     Opening(Opening),
@@ -76,10 +76,10 @@ pub(crate) enum ModelSlot {
     Gone,
 }
 
-pub(crate) struct Actor<S> {
+pub(crate) struct Actor<S, D> {
     pub(crate) phone: TwilioSocket<S>,
     pub(crate) model: ModelSlot,
-    pub(crate) desk: DeskPort,
+    pub(crate) desk: D,
     pub(crate) conversation: Conversation,
     pub(crate) playout: Playout,
     pub(crate) watch: Option<Watch>,
@@ -108,7 +108,7 @@ pub(crate) struct Actor<S> {
 /// Something happened.
 enum Event {
     Phone(Result<Inbound, PhoneError>),
-    Opened(Result<ModelSocket, ModelError>),
+    Opened(Result<Box<ModelSocket>, ModelError>),
     Model(Result<ModelEvent, ModelError>),
     Work(Option<WorkEvent>),
     Time,
@@ -116,8 +116,8 @@ enum Event {
     Cancel,
 }
 
-/// Runs the call until its stream is over. What it asked of the desk is in the desk's channel when this returns.
-pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) -> CallReport {
+/// Runs the call until its stream is over. The desk comes back for whoever opened it to close.
+pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> (CallReport, D) {
     let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, cancel } = setup;
     let now = Instant::now();
     let mut actor = Actor {
@@ -151,20 +151,20 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(setup: CallSetup<S>) 
 }
 
 /// A session, within a few attempts where trying again can help.
-async fn open_model(config: SessionConfig) -> Result<ModelSocket, ModelError> {
+async fn open_model(config: SessionConfig) -> Result<Box<ModelSocket>, ModelError> {
     for wait in OPEN_RETRIES {
         match ModelSocket::connect(&config).await {
             Err(error) if error.is_passing() => {
                 tracing::warn!(%error, "no model session yet; trying again");
                 tokio::time::sleep(wait).await;
             }
-            opened => return opened,
+            opened => return opened.map(Box::new),
         }
     }
-    ModelSocket::connect(&config).await
+    ModelSocket::connect(&config).await.map(Box::new)
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     async fn live(&mut self, drain: &CancellationToken, cancel: &CancellationToken) {
         let mut caller_audio = Vec::with_capacity(1_024);
         let mut draining = false;
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
                     () = drain.cancelled(), if !draining => Event::Drain,
                     inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
                     told = next_of(model, model_audio) => told,
-                    work = desk.events.recv() => Event::Work(work),
+                    work = desk.next() => Event::Work(work),
                     () = timer.as_mut() => Event::Time,
                 }
             };
@@ -266,7 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         self.silence = silence;
     }
 
-    fn model_opened(&mut self, now: Instant, mut socket: ModelSocket) {
+    fn model_opened(&mut self, now: Instant, mut socket: Box<ModelSocket>) {
         self.opened = Some(now);
         let (first, second) = self.prebuffer.as_slices();
         socket.append_audio(first);
@@ -275,7 +275,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         for command in std::mem::take(&mut self.model_waiting) {
             socket.send(&command);
         }
-        self.model = ModelSlot::Open(Box::new(socket));
+        self.model = ModelSlot::Open(socket);
     }
 
     fn model_said(&mut self, at: CallTime, event: ModelEvent) {
@@ -323,7 +323,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         self.end.get_or_insert(end);
     }
 
-    async fn finish(mut self) -> CallReport {
+    async fn finish(mut self) -> (CallReport, D) {
         let lasted = self.started.elapsed();
         self.retry_desk();
         if let Some(mut recorder) = self.recorder.take() {
@@ -337,12 +337,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
         };
         tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""));
         let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));
-        CallReport {
+        let report = CallReport {
             end,
             lasted,
             history: self.conversation.history().entries().cloned().collect(),
             padded_ms: u64::from(padded.ms().0),
-        }
+        };
+        (report, self.desk)
     }
 }
 

@@ -1,12 +1,17 @@
-//! Where the call and the operation executor meet: two bounded channels of `vocab` words. The call knows no executor.
+//! Where the call and the operation executor meet. Both stand on the same floor, so the call says here what it needs of a
+//! desk and the door that opens both brings it.
 
-use tokio::sync::mpsc;
+use std::future::Future;
 use vocab::work::{WorkCommand, WorkEvent};
 
-/// The call's ends of its session's desk.
-pub struct DeskPort {
-    /// Full: the command waits at the call, and is refused when too many wait.
-    pub commands: mpsc::Sender<WorkCommand>,
-    /// Closed: the executor has let go of the session, and the stream ends.
-    pub events: mpsc::Receiver<WorkEvent>,
+/// The desk takes no more commands now. Nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeskFull;
+
+/// One session's side of the executor.
+pub trait Desk: Send {
+    /// Never waits.
+    fn send(&mut self, command: WorkCommand) -> Result<(), DeskFull>;
+    /// The next event; `None` once the executor has let go of the session. Cancel safe.
+    fn next(&mut self) -> impl Future<Output = Option<WorkEvent>> + Send;
 }

@@ -14,5 +14,5 @@ pub mod recorder;
 mod report;
 
 pub use actor::{CallLimits, CallSetup, Seen, Watch, run};
-pub use desk::DeskPort;
+pub use desk::{Desk, DeskFull};
 pub use report::{CallEnd, CallReport};

@@ -1,6 +1,7 @@
 //! Carries the core's commands out, in order, without waiting: sockets and desk only queue.
 
 use crate::actor::{Actor, ModelSlot, Seen};
+use crate::desk::Desk;
 use crate::report::CallEnd;
 use conversation::{CloseReason, Command, Input};
 use phone::twilio::PhoneError;
@@ -12,7 +13,7 @@ use vocab::work::{Refusal, WorkCommand, WorkEvent};
 /// Commands that may wait for a model session that is still being opened, or for a full desk.
 const MAX_WAITING: usize = 256;
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     /// One step of the core and everything that follows from it.
     pub(crate) fn step(&mut self, at: CallTime, input: Input) {
         let quiet = matches!(input, Input::CallerAudio { .. } | Input::TimePassed)
@@ -95,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
 
     fn ask_desk(&mut self, command: WorkCommand) {
         if self.desk_waiting.is_empty() {
-            if self.desk.commands.try_send(command.clone()).is_ok() {
+            if self.desk.send(command.clone()).is_ok() {
                 return;
             }
             tracing::warn!("the executor's desk is full; commands wait");
@@ -121,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Actor<S> {
     /// Asks again what the desk had no room for.
     pub(crate) fn retry_desk(&mut self) {
         while let Some(command) = self.desk_waiting.front() {
-            if self.desk.commands.try_send(command.clone()).is_err() {
+            if self.desk.send(command.clone()).is_err() {
                 return;
             }
             self.desk_waiting.pop_front();

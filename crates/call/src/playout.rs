@@ -63,8 +63,8 @@ impl Playout {
         }
     }
 
-    /// Bytes waiting to be sent.
-    pub fn waiting_bytes(&self) -> usize {
+    #[cfg(test)]
+    fn waiting_bytes(&self) -> usize {
         self.live.iter().map(|kept| kept.bytes.len()).sum()
     }
 }

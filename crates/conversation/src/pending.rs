@@ -160,11 +160,12 @@ impl PendingDeliveries {
         pending.said_by = None;
         pending.saving = None;
         pending.judged = None;
+        pending.brief.offers = pending.brief.offers.saturating_sub(u32::from(!pending.attached));
         pending.brief.state = pending.unsaid();
         let change = if pending.uncertain {
             DeliveryChange::Unproven { possible: AudioMs(0) }
         } else {
-            DeliveryChange::Withdrawn
+            DeliveryChange::Withdrawn { attached: pending.attached }
         };
         Some(self.save(delivery, change).1)
     }

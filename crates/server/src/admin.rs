@@ -66,6 +66,17 @@ pub(crate) async fn call(State(doors): State<Arc<Doors>>, Path(call_sid): Path<S
     Json(json!({ "call_sid": call_sid, "live": live, "streams": streams })).into_response()
 }
 
+/// What the store knows of a call, living or long over: operations with their attempts, deliveries, audit rows.
+pub(crate) async fn history(State(doors): State<Arc<Doors>>, Path(call_sid): Path<String>) -> Response {
+    match doors.records.history(&CallSid::new(call_sid)).await {
+        Ok(Some(history)) => Json(history).into_response(),
+        Ok(None) => (StatusCode::NOT_FOUND, Json(json!({ "error": "no such call is on record" }))).into_response(),
+        Err(unavailable) => {
+            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": unavailable.to_string() }))).into_response()
+        }
+    }
+}
+
 /// Live call events. `resync` says: events were missed, read everything again.
 pub(crate) async fn events(State(doors): State<Arc<Doors>>, headers: HeaderMap) -> Response {
     // Past events are not kept here, so a client that comes back has missed some.

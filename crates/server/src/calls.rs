@@ -29,6 +29,8 @@ pub struct AcceptedStream {
     /// `false`: the number was withheld or is no number, and `caller` is `anonymous:<CallSid>`.
     pub caller_verified: bool,
     pub agent: AgentId,
+    /// The server is draining: finish what is being said, then let go.
+    pub drain: CancellationToken,
     /// Close the socket and return. The *call* is not over by that: its next stream may already be here.
     pub cancel: CancellationToken,
 }

@@ -83,6 +83,11 @@ impl LiveEvents {
         }
     }
 
+    /// Whether anybody would see an event: what is costly to describe need not be.
+    pub fn is_watched(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
     /// Everything from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<CallEvent>> {
         self.sender.subscribe()

@@ -9,6 +9,7 @@ pub mod config;
 pub mod events;
 pub mod measures;
 pub mod records;
+pub mod serve;
 pub mod settings;
 
 mod admin;

@@ -1,4 +1,4 @@
-//! The two questions that the doors ask the store.
+//! The questions that the doors ask the store.
 
 use futures_util::future::BoxFuture;
 use vocab::CallSid;
@@ -14,6 +14,8 @@ pub trait CallRecords: Send + Sync + 'static {
     /// Was this call ended on purpose (farewell heard, hang-up decided)? A lost stream is not an end. The call's driver must
     /// have this on record *before* it closes the socket: the carrier asks `/twilio/resume` within a second of the close.
     fn finished(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<bool, RecordsUnavailable>>;
+    /// All that is known of a call: its session, operations, deliveries and audit rows; `None` for an unknown call.
+    fn history(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<Option<serde_json::Value>, RecordsUnavailable>>;
     /// Can the store be read and written now?
     fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>>;
 }

@@ -169,6 +169,7 @@ fn router(doors: &Arc<Doors>) -> Router {
     let api = Router::new()
         .route("/api/v1/calls", get(admin::calls))
         .route("/api/v1/calls/{call_sid}", get(admin::call))
+        .route("/api/v1/calls/{call_sid}/history", get(admin::history))
         .route("/api/v1/events", get(admin::events))
         .route_layer(from_fn_with_state(Arc::clone(doors), admin::admit));
     let timed = Router::new()

@@ -87,8 +87,10 @@ pub enum DeliveryChange {
     Unproven {
         possible: AudioMs,
     },
-    /// Offered but never sounded (response failed or was silent): ready again, not counted as an offer.
-    Withdrawn,
+    /// Offered but never sounded (response failed or was silent): ready again, and that offer is not counted.
+    Withdrawn {
+        attached: bool,
+    },
     Suppressed {
         reason: String,
     },

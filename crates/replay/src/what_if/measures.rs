@@ -53,7 +53,7 @@ impl Tally {
             Command::Explain(decision) => self.decided(at, decision),
             Command::Work(WorkCommand::SaveDelivery { delivery, change, .. }) => {
                 let settled = match change {
-                    DeliveryChange::Offered { .. } | DeliveryChange::Withdrawn => false,
+                    DeliveryChange::Offered { .. } | DeliveryChange::Withdrawn { .. } => false,
                     DeliveryChange::Heard { .. } => {
                         self.deliveries_heard += 1;
                         true

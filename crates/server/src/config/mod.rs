@@ -17,12 +17,10 @@ mod tests;
 
 pub use agent::AgentConfig;
 pub use mistake::{ConfigError, ConfigErrors};
-pub use sections::{
-    AudioConfig, DetectorChoice, ExecutorConfig, LimitsConfig, ModelConfig, ModelProvider, ServerConfig, TwilioConfig,
-    WebrtcMode,
-};
+pub use sections::{AudioConfig, ExecutorConfig, LimitsConfig, ModelConfig, ModelProvider, ServerConfig, TwilioConfig};
 pub use tool::ToolConfig;
 
+use crate::settings::{Limits, ServerSettings, TwilioSettings};
 use conversation::policy::TurnEnd;
 use findings::Effective;
 use models::{SessionConfig, ToolSpec, TurnDetection};
@@ -86,6 +84,37 @@ impl Config {
             turn_detection: match agent.policy.turn.end {
                 TurnEnd::Model => TurnDetection::SemanticEvents { eagerness: self.model.eagerness },
                 TurnEnd::Local => TurnDetection::Off,
+            },
+        }
+    }
+
+    /// What the doors are told.
+    pub fn server_settings(&self, agent: AgentId) -> ServerSettings {
+        let caps = &self.limits;
+        ServerSettings {
+            bind: self.server.bind,
+            public_url: self.server.public_url.clone(),
+            twilio: TwilioSettings {
+                account_sids: self.twilio.account_sids.clone(),
+                auth_tokens: self.twilio.auth_tokens(),
+                shared_keys: self.twilio.shared_keys.clone(),
+            },
+            admin_token: self.server.admin_token.clone(),
+            agent,
+            limits: Limits {
+                max_calls: self.server.max_calls,
+                max_waiting_streams: caps.max_waiting_streams,
+                max_connections: caps.max_connections,
+                max_body_bytes: caps.max_body_bytes,
+                max_frame_bytes: caps.max_frame_bytes,
+                token_ttl: caps.token_ttl,
+                start_timeout: caps.start_timeout,
+                header_timeout: caps.header_timeout,
+                request_timeout: caps.request_timeout,
+                drain_grace: self.server.drain_grace,
+                close_cap: caps.close_cap,
+                resume_attempts: caps.resume_attempts,
+                steady_stream: caps.steady_stream,
             },
         }
     }

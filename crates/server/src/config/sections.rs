@@ -2,6 +2,8 @@
 
 use super::findings::{Located, did_you_mean};
 use super::reader::Reader;
+use audio::Detector;
+use audio::voice_activity::Aggressiveness;
 use models::Eagerness;
 use secrecy::SecretString;
 use std::net::{IpAddr, SocketAddr};
@@ -36,8 +38,6 @@ pub struct TwilioConfig {
     pub auth_token_next: Option<SecretString>,
     /// Key id and secret of requests that are signed with a SharedKey.
     pub shared_keys: Vec<(String, SecretString)>,
-    /// Path of the media stream under the public URL.
-    pub stream_path: String,
 }
 
 impl TwilioConfig {
@@ -97,29 +97,10 @@ pub struct LimitsConfig {
 }
 
 /// How willing the WebRTC detector is to reject: the library's own four modes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WebrtcMode {
-    Quality,
-    LowBitrate,
-    Aggressive,
-    VeryAggressive,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DetectorChoice {
-    Webrtc {
-        mode: WebrtcMode,
-    },
-    /// Scores at and above `threshold`, from 0 to 1, are speech.
-    Earshot {
-        threshold: f32,
-    },
-}
-
 /// `[audio]`
 #[derive(Clone, Debug)]
 pub struct AudioConfig {
-    pub detector: DetectorChoice,
+    pub detector: Detector,
 }
 
 /// `[executor]`
@@ -195,16 +176,6 @@ pub(super) fn twilio(main: &Reader<'_, '_>) -> TwilioConfig {
             s.findings.mistake(&sid.place, "must be an account SID: `AC` and 32 hex digits", None);
         }
     }
-    let stream_path = s.text_or("stream_path", "/twilio/stream");
-    if stream_path.value.contains('?') {
-        let help = "put nothing behind the path: values travel as <Parameter> inside <Stream>";
-        let message = "must have no `?`: Twilio drops the query of a stream URL";
-        s.findings.mistake(&stream_path.place, message, Some(help.to_owned()));
-    } else if !stream_path.value.starts_with('/')
-        || stream_path.value.contains(|c: char| c == '#' || c.is_whitespace() || c.is_control())
-    {
-        s.findings.mistake(&stream_path.place, "must be a path that starts with `/`", None);
-    }
     let keys = s.table("shared_keys");
     let mut shared_keys = Vec::new();
     for id in keys.names() {
@@ -220,7 +191,6 @@ pub(super) fn twilio(main: &Reader<'_, '_>) -> TwilioConfig {
         auth_token: s.secret("auth_token", None),
         auth_token_next: s.secret("auth_token_next", None),
         shared_keys,
-        stream_path: stream_path.value,
     };
     s.finish();
     config
@@ -330,19 +300,19 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
                 "mode",
                 "very_aggressive",
                 &[
-                    ("quality", WebrtcMode::Quality),
-                    ("low_bitrate", WebrtcMode::LowBitrate),
-                    ("aggressive", WebrtcMode::Aggressive),
-                    ("very_aggressive", WebrtcMode::VeryAggressive),
+                    ("quality", Aggressiveness::Quality),
+                    ("low_bitrate", Aggressiveness::LowBitrate),
+                    ("aggressive", Aggressiveness::Aggressive),
+                    ("very_aggressive", Aggressiveness::VeryAggressive),
                 ],
             );
             other("threshold", "earshot");
-            DetectorChoice::Webrtc { mode: mode.unwrap_or(WebrtcMode::VeryAggressive) }
+            Detector::Webrtc { mode: mode.unwrap_or(Aggressiveness::VeryAggressive) }
         }
         Some(Kind::Earshot) => {
             other("mode", "webrtc");
             // The author's advice is 0.5.
-            DetectorChoice::Earshot { threshold: s.share_or("threshold", 0.5) }
+            Detector::Earshot { threshold: s.share_or("threshold", 0.5) }
         }
     };
     s.finish();

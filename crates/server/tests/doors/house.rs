@@ -70,6 +70,10 @@ impl CallRecords for FakeRecords {
         let finished = self.finished.lock().unwrap().contains(call_sid.as_str());
         self.answer(finished)
     }
+    fn history(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<Option<serde_json::Value>, RecordsUnavailable>> {
+        let known = self.finished.lock().unwrap().contains(call_sid.as_str());
+        self.answer(known.then(|| serde_json::json!({ "sessions": [] })))
+    }
     fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
         self.answer(())
     }

@@ -37,21 +37,13 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
             "answerback.toml:2:17: server.default_agent: there is no agent `ana` in agents/ (did you mean `anna`?)",
         ),
         (
-            "[twilio]\nstream_path = \"/s?a=1\"",
-            "answerback.toml:2:15: twilio.stream_path: must have no `?`: Twilio drops the query of a stream URL (put nothing behind the path: values travel as <Parameter> inside <Stream>)",
-        ),
-        (
-            "[twilio]\nstream_path = \"s\"",
-            "answerback.toml:2:15: twilio.stream_path: must be a path that starts with `/`",
-        ),
-        (
             "[twilio]\naccount_sids = [\"AC1\"]",
             "answerback.toml:2:17: twilio.account_sids: must be an account SID: `AC` and 32 hex digits",
         ),
         ("[twilio]\naccount_sids = [1]", "answerback.toml:2:17: twilio.account_sids: must be a text, not an integer"),
         (
             "[twilio]\nverify = false",
-            "answerback.toml:2:1: twilio.verify: unknown key (known here: `account_sids`, `stream_path`, `shared_keys`, `auth_token_file`, `auth_token`, `auth_token_next_file`, `auth_token_next`)",
+            "answerback.toml:2:1: twilio.verify: unknown key (known here: `account_sids`, `shared_keys`, `auth_token_file`, `auth_token`, `auth_token_next_file`, `auth_token_next`)",
         ),
         (
             "[twilio.shared_keys.SK1]\nenv = \"NOT_SET\"",

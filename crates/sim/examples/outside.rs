@@ -1,0 +1,64 @@
+//! Each part of the outside world by itself, from a shell:
+//!
+//! ```text
+//! outside booking    127.0.0.1:9100 bookings.jsonl
+//! outside model      127.0.0.1:9200 model.toml
+//! outside load-model 127.0.0.1:9200
+//! outside call       https://voice.example.com/twilio/voice call.toml 127.0.0.1:8080     (token in AUTH_TOKEN)
+//! outside load       ws://127.0.0.1:9000/ CALLS SECONDS [PID]
+//! ```
+
+use sim::booking::{self, BookingConfig};
+use sim::load::{self, LoadPlan, Target};
+use sim::load_model::{self, LoadModelConfig};
+use sim::model::{self, LoadedScript, ModelConfig};
+use sim::phone::{CallScript, PhoneCall, PhoneConfig};
+use std::error::Error;
+use std::future::pending;
+use std::path::Path;
+
+// One core, as the load runs want it.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["booking", listen, file] => {
+            let mut config = BookingConfig::new(file);
+            config.listen = listen.parse()?;
+            let server = booking::start(config).await?;
+            println!("{}", server.url());
+            pending::<()>().await;
+        }
+        ["model", listen, script] => {
+            let mut config = ModelConfig::new(LoadedScript::read(Path::new(script))?);
+            config.listen = listen.parse()?;
+            let server = model::start(config).await?;
+            println!("{}", server.base_url());
+            pending::<()>().await;
+        }
+        ["load-model", listen] => {
+            let config = LoadModelConfig { listen: listen.parse()?, ..LoadModelConfig::default() };
+            let server = load_model::start(config).await?;
+            println!("{}", server.base_url());
+            pending::<()>().await;
+        }
+        ["call", voice_url, script, addr] => {
+            let mut config = PhoneConfig::new(voice_url, std::env::var("AUTH_TOKEN")?);
+            config.connect_addr = Some(addr.parse()?);
+            config.audio_base = Path::new(script).parent().unwrap_or(Path::new(".")).to_owned();
+            let result = PhoneCall::dial(config, &CallScript::read(Path::new(script))?).await?;
+            println!("{}", serde_json::to_string_pretty(&result)?);
+        }
+        ["load", url, calls, seconds, ref rest @ ..] => {
+            let mut plan = LoadPlan::new(Target::Stream { url: url.to_owned() }, calls.parse()?, seconds.parse()?);
+            plan.pid = rest.first().map(|pid| pid.parse()).transpose()?;
+            print!("{}", load::run(plan).await?);
+        }
+        _ => {
+            eprintln!("outside booking|model|load-model|call|load …: see the head of this file");
+            std::process::exit(2);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! A realtime speech model's service: OpenAI's GA interface (`/v1/realtime?model=`) over a real WebSocket, driven by a
+//! script and speaking with recorded voices. It records what it was told.
+//!
+//! Sources of the event shapes and their order: the vendor's realtime guides and the types of its Python SDK.
+
+mod events;
+mod generation;
+mod record;
+mod script;
+mod session;
+mod turn_detection;
+
+pub(crate) use events::{default_session, detection_of, update_session};
+pub use generation::Pace;
+pub use record::{
+    CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
+};
+pub use script::{After, Call, LoadedScript, ModelScript, Progress, Rule, Say, ScriptError};
+
+use crate::clock::Clock;
+use futures_util::{SinkExt, StreamExt};
+use script::ScriptProgress;
+use serde_json::{Value, json};
+use session::{Opening, Session};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_util::sync::CancellationToken;
+
+/// Length of a session, as the service has it today.
+const SESSION_SECONDS: u64 = 3_600;
+
+/// What may go wrong on purpose. Changeable while the server runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelFaults {
+    /// Answer upgrades with 503.
+    pub refuse_connections: bool,
+    /// Refuse the next n `response.create` as if another response were active.
+    pub refuse_creates: u32,
+    /// Send `response.created` this late.
+    pub create_delay_ms: u64,
+    /// Think this much longer in every response.
+    pub answer_delay_ms: u64,
+    /// Errors carry neither code nor event id, as old reports show.
+    pub anonymous_errors: bool,
+    /// Do not echo response metadata, as clones of the service do.
+    pub no_metadata: bool,
+    /// Drop the connection (no close frame) when so many responses of a session have ended.
+    pub drop_after_responses: Option<u32>,
+    /// Drop the connection so long after it opened.
+    pub drop_after_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    /// `127.0.0.1:0` picks a free port.
+    pub listen: SocketAddr,
+    /// The bearer token to ask for; `None` takes any that is not empty.
+    pub api_key: Option<String>,
+    pub script: LoadedScript,
+    pub pace: Pace,
+    pub faults: ModelFaults,
+    /// Write every event of both directions here, one JSON line each, audio left out.
+    pub wire_log: Option<PathBuf>,
+}
+
+impl ModelConfig {
+    /// A free loopback port, any key, bursts, no faults.
+    pub fn new(script: LoadedScript) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            api_key: None,
+            script,
+            pace: Pace::default(),
+            faults: ModelFaults::default(),
+            wire_log: None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error("the simulated model cannot listen on {listen}: {source}")]
+    Listen { listen: SocketAddr, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    WireLog { path: PathBuf, source: std::io::Error },
+}
+
+/// A running model service. Dropping it stops it, connections included.
+#[derive(Debug)]
+pub struct ModelServer {
+    pub addr: SocketAddr,
+    service: Arc<Service>,
+    stop: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Service {
+    config: ModelConfig,
+    clock: Clock,
+    faults: Arc<Mutex<ModelFaults>>,
+    progress: Arc<Mutex<ScriptProgress>>,
+    record: Mutex<ModelRecord>,
+    wire_log: Option<Mutex<std::fs::File>>,
+}
+
+pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
+    let listen = |source| ModelError::Listen { listen: config.listen, source };
+    let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+    let addr = listener.local_addr().map_err(listen)?;
+    let wire_log = match &config.wire_log {
+        None => None,
+        Some(path) => {
+            let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            Some(Mutex::new(opened.map_err(|source| ModelError::WireLog { path: path.clone(), source })?))
+        }
+    };
+    let service = Arc::new(Service {
+        faults: Arc::new(Mutex::new(config.faults)),
+        clock: Clock::start(),
+        progress: Arc::default(),
+        record: Mutex::default(),
+        wire_log,
+        config,
+    });
+    let stop = CancellationToken::new();
+    tokio::spawn(accept(listener, Arc::clone(&service), stop.clone()));
+    Ok(ModelServer { addr, service, stop })
+}
+
+impl ModelServer {
+    /// The `base_url` for a client: `ws://127.0.0.1:PORT/v1`; the endpoint is `{base_url}/realtime?model=…`.
+    pub fn base_url(&self) -> String {
+        format!("ws://{}/v1", self.addr)
+    }
+    /// What it was told so far, open sessions included.
+    pub fn record(&self) -> ModelRecord {
+        locked(&self.service.record).clone()
+    }
+    pub fn set_faults(&self, change: impl FnOnce(&mut ModelFaults)) {
+        change(&mut locked(&self.service.faults));
+    }
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, _)) => {
+                let (service, stop) = (Arc::clone(&service), stop.clone());
+                tokio::spawn(async move { stop.run_until_cancelled(converse(socket, service)).await });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the simulated model could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn converse(socket: TcpStream, service: Arc<Service>) {
+    let _ = socket.set_nodelay(true);
+    let mut model = String::new();
+    let limits = WebSocketConfig::default().read_buffer_size(16 * 1024);
+    // The shape of this callback is the library's.
+    #[allow(clippy::result_large_err)]
+    let check = |request: &Request, response: Response| service.check_upgrade(request, response, &mut model);
+    let mut ws = match tokio_tungstenite::accept_hdr_async_with_config(socket, check, Some(limits)).await {
+        Ok(ws) => ws,
+        Err(error) => {
+            locked(&service.record).refused.push(error.to_string());
+            return;
+        }
+    };
+    let (mut session, place) = service.open_session(model);
+    let outcome = run(&mut ws, &mut session, place, &service).await;
+    tracing::debug!(session = place, outcome, "simulated model session ended");
+    session.record.closed_us = Some(service.clock.now_us());
+    service.keep(place, &session);
+}
+
+/// Returns why it ended.
+async fn run(
+    ws: &mut WebSocketStream<TcpStream>,
+    session: &mut Session,
+    place: usize,
+    service: &Service,
+) -> &'static str {
+    let mut event_number = 0u64;
+    loop {
+        let now_us = service.clock.now_us();
+        session.advance(now_us);
+        let something = !session.events.is_empty();
+        for mut event in std::mem::take(&mut session.events) {
+            event_number += 1;
+            event["event_id"] = format!("event_{place}_{event_number}").into();
+            service.log(now_us, place, "out", &event);
+            if ws.feed(Message::Text(Utf8Bytes::from(event.to_string()))).await.is_err() {
+                return "the client went away";
+            }
+        }
+        if something {
+            service.keep(place, session);
+            if ws.flush().await.is_err() {
+                return "the client went away";
+            }
+        }
+        let faults = *locked(&service.faults);
+        if faults.drop_after_responses.is_some_and(|n| session.ended >= n) {
+            return "dropped after responses";
+        }
+        let drop_at = faults.drop_after_ms.map(|ms| session.record.opened_us + ms * 1_000);
+        let wake_us = [session.next_at_us(), drop_at].into_iter().flatten().min();
+        let wake = async {
+            match wake_us {
+                Some(us) => tokio::time::sleep_until(service.clock.at(us)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            message = ws.next() => match message {
+                Some(Ok(Message::Text(text))) => {
+                    let now_us = service.clock.now_us();
+                    session.receive(now_us, &text);
+                    service.log_text(now_us, place, &text);
+                }
+                Some(Ok(Message::Close(_))) | None => return "closed by the client",
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return "the client went away",
+            },
+            () = wake => if drop_at.is_some_and(|at| at <= service.clock.now_us()) {
+                return "dropped after time";
+            },
+        }
+    }
+}
+
+impl Service {
+    #[allow(clippy::result_large_err)]
+    fn check_upgrade(
+        &self,
+        request: &Request,
+        mut response: Response,
+        model: &mut String,
+    ) -> Result<Response, ErrorResponse> {
+        let refuse = |status: StatusCode, message: &str| {
+            let body = json!({ "error": { "type": "invalid_request_error", "message": message } }).to_string();
+            let mut refusal = ErrorResponse::new(Some(body));
+            *refusal.status_mut() = status;
+            Err(refusal)
+        };
+        if locked(&self.faults).refuse_connections {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "overloaded");
+        }
+        if request.uri().path() != "/v1/realtime" {
+            return refuse(StatusCode::NOT_FOUND, "no such route");
+        }
+        let header = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let token = header.strip_prefix("Bearer ").unwrap_or_default();
+        if token.is_empty() || self.config.api_key.as_ref().is_some_and(|key| key != token) {
+            return refuse(StatusCode::UNAUTHORIZED, "Incorrect API key provided");
+        }
+        let query = request.uri().query().unwrap_or_default();
+        match url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "model") {
+            Some((_, name)) if !name.is_empty() => *model = name.into_owned(),
+            _ => return refuse(StatusCode::BAD_REQUEST, "you must provide a model parameter"),
+        }
+        let asked = request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if asked.split(',').any(|p| p.trim() == "realtime") {
+            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("realtime"));
+        }
+        Ok(response)
+    }
+
+    fn open_session(&self, model: String) -> (Session, usize) {
+        let mut record = locked(&self.record);
+        let place = record.sessions.len();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let script_progress = match self.config.script.script.progress {
+            Progress::Server => Arc::clone(&self.progress),
+            Progress::Session => Arc::default(),
+        };
+        let session = Session::open(Opening {
+            name: (place + 1).to_string(),
+            model,
+            expires_at: unix + SESSION_SECONDS,
+            script: self.config.script.clone(),
+            script_progress,
+            pace: self.config.pace,
+            faults: Arc::clone(&self.faults),
+            now_us: self.clock.now_us(),
+        });
+        record.sessions.push(session.record.clone());
+        (session, place)
+    }
+
+    fn keep(&self, place: usize, session: &Session) {
+        locked(&self.record).sessions[place].clone_from(&session.record);
+    }
+
+    fn log_text(&self, at_us: u64, place: usize, text: &str) {
+        if self.wire_log.is_some() {
+            let event = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+            self.log(at_us, place, "in", &event);
+        }
+    }
+
+    fn log(&self, at_us: u64, place: usize, direction: &str, event: &Value) {
+        let Some(file) = &self.wire_log else { return };
+        let mut event = event.clone();
+        let audio = match event["type"].as_str() {
+            Some("response.output_audio.delta") => "delta",
+            Some("input_audio_buffer.append") => "audio",
+            _ => "",
+        };
+        if let Some(Value::String(text)) = event.get_mut(audio) {
+            *text = format!("({} characters)", text.len());
+        }
+        let mut line = json!({ "us": at_us, "session": place + 1, "dir": direction, "event": event }).to_string();
+        line.push('\n');
+        // One write a line, so that servers may share the file. A full disk must not end the call that is being watched.
+        let _ = locked(file).write_all(line.as_bytes());
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

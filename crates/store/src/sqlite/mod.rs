@@ -1,0 +1,124 @@
+//! One file on one node. Writes go through one writer task that commits in groups; reads have their own connections.
+//!
+//! `synchronous=FULL`: a commit that was answered survives a power cut, since a forgotten *sent* mark would be a second
+//! effect. The exclusive lock on the directory keeps a second server away (SQLite's own migration lock does nothing).
+
+mod codec;
+mod rows;
+mod writer;
+
+use crate::verb::{Verb, store_by_verbs};
+use operations::store::*;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqlSafeStr};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Waits this long for a lock of another connection before it gives up.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Readers never block the writer in WAL mode; two are enough for doors and late mailboxes.
+const READERS: u32 = 2;
+/// The log file is cut back to this after a checkpoint, in bytes.
+const JOURNAL_SIZE_LIMIT: &str = "67108864";
+
+/// The store could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("another server uses {0}: one data directory serves one process")]
+    InUse(PathBuf),
+    #[error("the data directory {path} cannot be used: {source}")]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("the database cannot be opened: {0}")]
+    Database(#[source] sqlx::Error),
+    #[error("the database cannot be brought to this version: {0}")]
+    Migration(#[source] sqlx::migrate::MigrateError),
+}
+
+pub struct SqliteStore {
+    writer: writer::Writer,
+    readers: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Opens or creates `answerback.db` in `directory`, and brings it to this version. Must be called inside a tokio
+    /// runtime; the writer task lives until [`SqliteStore::close`] or until the store is dropped.
+    pub async fn open(directory: &Path) -> Result<Self, OpenError> {
+        let lock = lock(directory)?;
+        let options = SqliteConnectOptions::new()
+            .filename(directory.join("answerback.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(BUSY_TIMEOUT)
+            .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT);
+        let mut connection = options.connect().await.map_err(OpenError::Database)?;
+        // A migration that fails half-way rolls back; the lock above keeps a second one away.
+        if let Err(error) = migrations().run(&mut connection).await {
+            // The error that matters is the migration's.
+            let _ = connection.close().await;
+            return Err(OpenError::Migration(error));
+        }
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .connect_with(options.clone().read_only(true).create_if_missing(false))
+            .await
+            .map_err(OpenError::Database)?;
+        Ok(Self { writer: writer::Writer::start(connection, options, lock), readers })
+    }
+
+    /// Waits for every write that was taken, closes the file and gives the directory free. Later verbs answer
+    /// `StoreError::Closed`.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    fn write<V: Verb>(&self, verb: V) -> StoreFuture<'_, V::Reply> {
+        Box::pin(self.writer.write(verb))
+    }
+
+    fn read<V: Verb>(&self, verb: V) -> StoreFuture<'_, V::Reply> {
+        Box::pin(async move {
+            // One transaction, so that all that is read belongs together.
+            let mut transaction = self.readers.begin().await.map_err(codec::unavailable)?;
+            verb.run(&mut rows::SqliteRows { connection: &mut transaction }).await
+        })
+    }
+}
+
+store_by_verbs!(SqliteStore);
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    // Numbers and arguments of callers are in there.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory).map_err(unusable)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(directory.join("answerback.lock"))
+        .map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}
+
+fn migrations() -> Migrator {
+    Migrator::with_migrations(vec![Migration::new(
+        1,
+        "durable core".into(),
+        MigrationType::Simple,
+        include_str!("../../../../migrations/sqlite/0001_durable_core.sql").into_sql_str(),
+        false,
+    )])
+}

@@ -1,0 +1,108 @@
+//! What only a store on disk can get wrong.
+
+use crate::bench::*;
+use operations::history::Scope;
+use operations::store::*;
+use operations::{Store, StoreError};
+use serde_json::json;
+use std::sync::Arc;
+use store::{OpenError, SqliteStore};
+use vocab::effect::EffectClass;
+use vocab::{AgentId, CallSid, CallerId, SessionId, StreamSid, WallTime};
+
+fn opening(n: u32) -> OpenSession {
+    OpenSession {
+        fresh: SessionId(format!("ses_{n:04}")),
+        call_sid: CallSid(format!("CA{n}")),
+        stream_sid: StreamSid(format!("MZ{n}")),
+        caller: CallerId::new("+1"),
+        caller_verified: true,
+        agent: AgentId::new("host"),
+        now: WallTime(1),
+    }
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_directory_is_told_so() {
+    let dir = TestDir::new();
+    let first = SqliteStore::open(&dir.0).await.unwrap();
+    assert!(matches!(SqliteStore::open(&dir.0).await, Err(OpenError::InUse(_))));
+    first.close().await;
+    SqliteStore::open(&dir.0).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_opening_again() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    store.open_session(opening(1)).await.unwrap();
+    let before = store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap();
+    store.close().await;
+    assert_eq!(store.open_session(opening(2)).await, Err(StoreError::Closed));
+    let again = SqliteStore::open(&dir.0).await.unwrap();
+    assert_eq!(again.history(Scope::Caller(CallerId::new("+1"))).await.unwrap(), before);
+    again.close().await;
+}
+
+#[tokio::test]
+async fn many_writers_at_once_are_all_answered_and_all_kept() {
+    let dir = TestDir::new();
+    let store = Arc::new(SqliteStore::open(&dir.0).await.unwrap());
+    let writers: Vec<_> = (0..200)
+        .map(|n| {
+            let store = store.clone();
+            tokio::spawn(async move { store.open_session(opening(n)).await.unwrap() })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let history = store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap();
+    assert_eq!(history.sessions.len(), 200);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_verb_that_fails_in_a_group_takes_no_other_with_it() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    let (one, two) = tokio::join!(store.open_session(opening(1)), store.open_session(opening(2)));
+    assert!(one.is_ok() && two.is_ok());
+    let mut bench = Bench::memory();
+    let session = one.unwrap().session;
+    let mut broken = bench.admit(&session, 1, EffectClass::Keyed, json!({}));
+    let good = bench.admit(&session, 1, EffectClass::Keyed, json!({"n": 2}));
+    broken.agent = AgentId::new("x");
+    let first = store.admit(broken.clone()).await.unwrap();
+    assert!(matches!(first, Admission::Created(_)));
+    // A new intent under an operation id that is taken fails after the batch row was written.
+    let mut taken = bench.admit(&session, 1, EffectClass::Keyed, json!({"n": 3}));
+    taken.operation = broken.operation.clone();
+    taken.response = vocab::ResponseId(2);
+    let (taken, good) = tokio::join!(store.admit(taken), store.admit(good));
+    assert!(good.is_ok(), "{good:?}");
+    assert!(taken.is_err(), "{taken:?}");
+    let history = store.history(Scope::Session(session.id)).await.unwrap();
+    assert_eq!(history.sessions[0].operations.len(), 2);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_dropped_caller_leaves_its_write_whole() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    for n in 0..50 {
+        let write = store.open_session(opening(n));
+        tokio::select! {
+            biased;
+            _ = write => {}
+            _ = tokio::task::yield_now() => {}
+        }
+    }
+    store.close().await;
+    let again = SqliteStore::open(&dir.0).await.unwrap();
+    let history = again.history(Scope::Caller(CallerId::new("+1"))).await.unwrap();
+    assert_eq!(history.sessions.len(), 50);
+    assert!(history.sessions.iter().all(|s| s.audit.len() == 1));
+    again.close().await;
+}
