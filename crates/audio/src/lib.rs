@@ -7,11 +7,10 @@
 //! What is absent on purpose: no clock, no runtime, no randomness, no file format. In steady state nothing here
 //! allocates: every function writes into a buffer that the caller keeps (`tests/allocations.rs` counts).
 
-pub mod alaw;
 pub mod earshot;
 pub mod frames;
+pub mod g711;
 pub mod level;
-pub mod mulaw;
 pub mod resample;
 mod sendable_vad;
 pub mod voice_activity;

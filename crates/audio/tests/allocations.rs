@@ -1,7 +1,8 @@
 //! No heap allocation a frame once the buffers have grown: counted, not believed.
 #![allow(unsafe_code)] // A global allocator cannot be written without it; this file is a test.
 
-use audio::{Detector, FrameCutter, Rate, Resampler, alaw, mulaw};
+use audio::g711::{ALAW, MULAW};
+use audio::{Detector, FrameCutter, Rate, Resampler};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -48,7 +49,7 @@ fn a_frame_through_every_detector_allocates_nothing() {
         let mut ear = detector.open();
         let mut samples = Vec::new();
         let mut frame = |pieces: usize| {
-            mulaw::decode(&codes, &mut samples);
+            MULAW.decode(&codes, &mut samples);
             for piece in samples.chunks(pieces) {
                 ear.hear(piece);
             }
@@ -67,14 +68,14 @@ fn laws_cutting_and_resampling_allocate_nothing_once_warm() {
     let mut to_model = Resampler::new(Rate::Hz8000, Rate::Hz24000);
     let mut from_model = Resampler::new(Rate::Hz24000, Rate::Hz8000);
     let mut frame = || {
-        mulaw::decode(&codes, &mut samples);
+        MULAW.decode(&codes, &mut samples);
         up.clear();
         to_model.push(&samples, &mut up);
         down.clear();
         from_model.push(&up, &mut down);
-        mulaw::encode(&down, &mut back);
-        alaw::encode(&down, &mut back);
-        mulaw::to_alaw(&mut back);
+        MULAW.encode(&down, &mut back);
+        ALAW.encode(&down, &mut back);
+        MULAW.convert(&mut back);
         frames.clear();
         cutter.push(&back, &mut frames);
     };

@@ -3,6 +3,7 @@
 use crate::desk::Desk;
 use crate::listen::Listener;
 use crate::playout::Playout;
+use crate::recorder::Recorder;
 use crate::report::{CallEnd, CallReport};
 use audio::Detector;
 use conversation::{Command, Conversation, Input, Policy};
@@ -60,6 +61,7 @@ pub struct CallSetup<S, D> {
     pub detector: Detector,
     pub limits: CallLimits,
     pub watch: Option<Watch>,
+    pub recorder: Option<Recorder>,
     /// Finish the sentence, then let go.
     pub drain: CancellationToken,
     /// Let go now.
@@ -81,6 +83,7 @@ pub(crate) struct Actor<S, D> {
     pub(crate) conversation: Conversation,
     pub(crate) playout: Playout,
     pub(crate) watch: Option<Watch>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) commands: Vec<Command>,
     /// μ-law of the model event in hand.
     pub(crate) model_audio: Vec<u8>,
@@ -115,7 +118,7 @@ enum Event {
 
 /// Runs the call until its stream is over. The desk comes back for whoever opened it to close.
 pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> (CallReport, D) {
-    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, drain, cancel } = setup;
+    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, cancel } = setup;
     let now = Instant::now();
     let mut actor = Actor {
         phone,
@@ -124,6 +127,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         conversation: Conversation::new(policy),
         playout: Playout::default(),
         watch,
+        recorder,
         commands: Vec::with_capacity(16),
         model_audio: Vec::with_capacity(4_096),
         frame: Vec::with_capacity(1_600),
@@ -245,6 +249,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }
             ModelSlot::Gone => {}
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.caller_audio(audio);
+        }
         let evidence = self.listener.hear(audio);
         self.step(at, Input::CallerAudio { samples: Samples(audio.len() as u32), evidence });
     }
@@ -319,6 +326,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     async fn finish(mut self) -> (CallReport, D) {
         let lasted = self.started.elapsed();
         self.retry_desk();
+        if let Some(mut recorder) = self.recorder.take() {
+            recorder.end();
+        }
         let end = self.end.unwrap_or(CallEnd::Cancelled);
         let close_model = async {
             if let ModelSlot::Open(socket) = &mut self.model {

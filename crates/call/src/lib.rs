@@ -2,14 +2,15 @@
 //! lock and wakes no second task; the order in which it sees things is the order of the recording; and its panic ends one
 //! call.
 //!
-//! The way of a frame: `actor.rs` stamps the time once → `listen.rs` adds the evidence → the core steps → `perform.rs`
-//! carries the commands out. Nothing is judged here.
+//! The way of a frame: `actor.rs` stamps the time once → `listen.rs` adds the evidence → `recorder.rs` logs it → the core
+//! steps → `perform.rs` carries the commands out. Nothing is judged here.
 
 mod actor;
 mod desk;
 mod listen;
 mod perform;
 mod playout;
+pub mod recorder;
 mod report;
 
 pub use actor::{CallLimits, CallSetup, Seen, Watch, run};

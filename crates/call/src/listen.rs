@@ -1,6 +1,7 @@
 //! The ears: μ-law of the caller becomes evidence for the turn tracker. Buffers are reused; nothing is judged here.
 
-use audio::{Detector, VoiceActivity, mulaw};
+use audio::g711::MULAW;
+use audio::{Detector, VoiceActivity};
 use vocab::VoiceEvidence;
 use vocab::audio::FRAME_BYTES;
 
@@ -16,7 +17,7 @@ impl Listener {
 
     pub fn hear(&mut self, codes: &[u8]) -> VoiceEvidence {
         self.samples.clear();
-        mulaw::decode(codes, &mut self.samples);
+        MULAW.decode(codes, &mut self.samples);
         self.detector.hear(&self.samples)
     }
 }

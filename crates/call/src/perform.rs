@@ -21,8 +21,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         if let (false, Some(watch)) = (quiet, &mut self.watch) {
             watch(at, Seen::Input(&input));
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.input(at, &input);
+        }
         let mut commands = std::mem::take(&mut self.commands);
         self.conversation.step(at, input, &mut commands);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.commands(&commands);
+        }
         for command in commands.drain(..) {
             self.perform(at, command);
         }
@@ -41,6 +47,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             Command::KeepAudio { playback, from } => self.playout.keep(playback, from, &self.model_audio),
             Command::SendAudio { playback, from, to } => {
                 self.playout.take(playback, from, to, &mut self.frame);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.agent_audio(&self.frame);
+                }
                 let sent = self.phone.send_media(&self.frame);
                 self.said(sent);
             }

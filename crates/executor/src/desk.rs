@@ -2,7 +2,7 @@
 //! admission before it hears of the outcome.
 
 use crate::sessions::{Mailbox, Note};
-use crate::{Shared, crash_point, fresh_id, measure, persist};
+use crate::{Shared, crash_point, measure, persist};
 use operations::admission::RefusalReason;
 use operations::batch::can_be_told;
 use operations::delivery::{outcome, tellable_outcome};
@@ -94,7 +94,7 @@ impl SessionDesk {
 
 pub(crate) async fn open(shared: Arc<Shared>, opening: SessionOpening) -> Result<SessionDesk, StoreError> {
     let verb = OpenSession {
-        fresh: SessionId(fresh_id("ses")),
+        fresh: SessionId(shared.config.entropy.id("ses")),
         call_sid: opening.call_sid,
         stream_sid: opening.stream_sid,
         caller: opening.caller,
@@ -307,8 +307,8 @@ impl Desk {
             turn: proposal.turn,
             response: proposal.response,
             checked,
-            operation: OperationId(fresh_id("op")),
-            batch: BatchId(fresh_id("bat")),
+            operation: OperationId(shared.config.entropy.id("op")),
+            batch: BatchId(shared.config.entropy.id("bat")),
             requested_at,
             now,
         };

@@ -10,6 +10,7 @@
 mod clock;
 mod crash;
 mod desk;
+mod entropy;
 mod measure;
 mod reconcile;
 mod recovery;
@@ -19,6 +20,8 @@ mod workers;
 pub use clock::Clock;
 pub use crash::{CRASH_AT, crash_point};
 pub use desk::{DeskFull, SessionDesk, SessionOpening};
+pub use entropy::Entropy;
+pub use operations::SessionEnd;
 
 use operations::admission::{ContractError, ToolCatalog};
 use operations::contract::ToolContract;
@@ -60,6 +63,7 @@ pub struct ExecutorConfig {
     /// A tool that outlives its own timeout by this much is cut off and its answer counts as lost, in milliseconds.
     pub overrun_ms: u64,
     pub clock: Clock,
+    pub entropy: Entropy,
 }
 
 impl Default for ExecutorConfig {
@@ -73,6 +77,7 @@ impl Default for ExecutorConfig {
             // Enough for a tool to turn its own time-out into an answer that says more than ours.
             overrun_ms: 500,
             clock: Clock::System,
+            entropy: Entropy::System,
         }
     }
 }
@@ -235,13 +240,4 @@ where
             Err(error) => return Err(error),
         }
     }
-}
-
-fn random() -> u32 {
-    // Without entropy the backoff is only less spread out.
-    getrandom::u32().unwrap_or(u32::MAX / 2)
-}
-
-fn fresh_id(prefix: &str) -> String {
-    format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }

@@ -2,7 +2,7 @@
 //! refusal met while asking proves nothing.
 
 use crate::workers::tool_request;
-use crate::{Shared, crash_point, measure, persist, random};
+use crate::{Shared, crash_point, measure, persist};
 use operations::store::{FinishLookUp, Finished};
 use operations::{LookUpAnswer, Operation};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, operation: Operation) {
         _ => LookUpAnswer::CannotAsk,
     };
     crash_point("after_look_up");
-    let random = random();
+    let random = shared.config.entropy.random();
     let finish = || {
         shared.store.finish_look_up(FinishLookUp {
             operation: operation.id.clone(),

@@ -1,7 +1,7 @@
 //! Takes due work from the store and runs it. One dispatcher claims; each attempt is a task of its own, bounded by the
 //! tool's and the executor's limits.
 
-use crate::{Shared, StopReport, crash_point, measure, persist, random, reconcile};
+use crate::{Shared, StopReport, crash_point, measure, persist, reconcile};
 use operations::store::{Claim, FinishAttempt, Finished, MarkSent, MarkedSent, StoreError};
 use operations::{AttemptAnswer, Operation};
 use std::collections::BTreeMap;
@@ -209,7 +209,7 @@ async fn run(shared: &Arc<Shared>, operation: Operation) {
         measure::timed_out(&operation);
     }
     // The same random number at each try of the write: a repeated verb must be the same verb.
-    let random = random();
+    let random = shared.config.entropy.random();
     let finish = || {
         shared.store.finish_attempt(FinishAttempt {
             operation: operation.id.clone(),

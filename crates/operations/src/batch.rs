@@ -84,6 +84,12 @@ impl Batch {
         (self.deliveries > 0).then(|| self.delivery(self.deliveries))
     }
 
+    /// The deliveries made after `delivery`, oldest first.
+    pub fn deliveries_after(&self, delivery: &DeliveryId) -> Vec<DeliveryId> {
+        let all = (1..=self.deliveries).map(|revision| self.delivery(revision));
+        all.skip_while(|id| id != delivery).skip(1).collect()
+    }
+
     fn delivery(&self, revision: u32) -> DeliveryId {
         let tail = self.id.as_str().strip_prefix("bat_").unwrap_or(self.id.as_str());
         DeliveryId(if revision == 1 { format!("dlv_{tail}") } else { format!("dlv_{tail}.{revision}") })

@@ -172,6 +172,7 @@ impl House {
                 max_call: self.config.limits.max_call,
             },
             watch: Some(self.watch(stream.start.call.clone())),
+            recorder: None,
             phone: stream.socket,
             desk: ExecutorDesk(desk),
             drain: stream.drain,

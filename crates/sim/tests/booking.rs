@@ -20,7 +20,7 @@ impl Place {
     async fn reopen(file: PathBuf) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = booking::start(BookingConfig::new(&file)).await.unwrap();
-        Self { file, server, http: reqwest::Client::new() }
+        Self { file, server, http: reqwest::Client::builder().build().unwrap() }
     }
     async fn book(&self, key: &str, body: &Value) -> Result<(u16, Value), reqwest::Error> {
         let url = format!("{}/bookings", self.server.url());

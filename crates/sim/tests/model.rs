@@ -59,7 +59,7 @@ impl Client {
         if let Some(token) = token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
-        let (ws, _) = tokio_tungstenite::connect_async(request).await?;
+        let (ws, _) = tokio_tungstenite::connect_async_with_config(request, None, true).await?;
         Ok(Self { ws })
     }
 

@@ -5,4 +5,4 @@ mod carrier;
 mod stage;
 
 pub use carrier::{Carrier, HeardPiece};
-pub use stage::{Stage, brief};
+pub use stage::{Stage, Watch, brief};

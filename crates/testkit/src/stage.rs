@@ -12,6 +12,8 @@ use vocab::{
     ToolCallId, VoiceEvidence,
 };
 
+pub type Watch = Box<dyn FnMut(CallTime, &Input, &[Command])>;
+
 pub struct Stage {
     pub now: CallTime,
     pub conversation: Conversation,
@@ -24,6 +26,8 @@ pub struct Stage {
     pub states: Vec<(CallTime, AgentState)>,
     /// How long the disk takes; `None`: it hangs.
     pub disk_ms: Option<u64>,
+    /// Is shown every step: its time, its input, and what it caused.
+    pub watch: Option<Watch>,
     saves: VecDeque<(CallTime, SaveId)>,
     seen: usize,
     speaking: bool,
@@ -42,6 +46,7 @@ impl Stage {
             changes: Vec::new(),
             states: Vec::new(),
             disk_ms: Some(1),
+            watch: None,
             saves: VecDeque::new(),
             seen: 0,
             speaking: false,
@@ -62,7 +67,11 @@ impl Stage {
     /// Gives the core one input now and carries its commands out.
     pub fn input(&mut self, input: Input) {
         let mut out = Vec::new();
+        let shown = self.watch.is_some().then(|| input.clone());
         self.conversation.step(self.now, input, &mut out);
+        if let (Some(watch), Some(input)) = (&mut self.watch, shown) {
+            watch(self.now, &input, &out);
+        }
         if let Some(broken) = self.conversation.broken_invariant() {
             panic!("at {:?}: {broken}\nafter {out:?}", self.now);
         }

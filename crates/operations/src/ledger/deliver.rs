@@ -1,4 +1,4 @@
-use super::{live_session, put_delivery};
+use super::{live_session, put_delivery, supersede_if_covered};
 use crate::rows::Rows;
 use crate::store::{SaveDelivery, SavedDelivery, StoreError};
 use vocab::delivery::DeliveryChange;
@@ -30,6 +30,10 @@ pub async fn save_delivery(rows: &mut dyn Rows, ask: &SaveDelivery) -> Result<Sa
         DeliveryChange::Suppressed { reason } => Some(reason.clone()),
         DeliveryChange::Superseded { by } => Some(format!("by {by}")),
     };
+    let to = delivery.state;
     put_delivery(rows, &delivery, Some(from), detail, ask.now).await?;
+    if supersede_if_covered(rows, &mut delivery, ask.now).await? {
+        put_delivery(rows, &delivery, Some(to), Some("told better since".into()), ask.now).await?;
+    }
     Ok(SavedDelivery::Saved)
 }

@@ -179,6 +179,26 @@ async fn correct(
     create_delivery(rows, batch, id, kind, &mut members, now).await
 }
 
+/// A delivery has come back from its offer unheard. If later ones of its batch say everything that it says, and say it
+/// truer (it told an outcome as unknown that has settled meanwhile), it is superseded instead of waiting again.
+async fn supersede_if_covered(rows: &mut dyn Rows, delivery: &mut Delivery, now: WallTime) -> Result<bool, StoreError> {
+    if !delivery.is_waiting() {
+        return Ok(false);
+    }
+    let Some(batch) = rows.batch(&delivery.batch).await? else {
+        return Ok(false);
+    };
+    let later = batch.deliveries_after(&delivery.id);
+    let mut said = Vec::new();
+    for id in &later {
+        said.extend(rows.delivery(id).await?.map(|later| later.operations).unwrap_or_default());
+    }
+    let Some(by) = later.last().filter(|_| delivery.operations.iter().all(|operation| said.contains(operation))) else {
+        return Ok(false);
+    };
+    Ok(delivery.change(&DeliveryChange::Superseded { by: by.clone() }, now).is_ok())
+}
+
 async fn create_delivery(
     rows: &mut dyn Rows,
     batch: &Batch,

@@ -1,4 +1,4 @@
-use super::{audit_batch, audit_row, audit_session, drain_if_done, live_session, put_delivery};
+use super::{audit_batch, audit_row, audit_session, drain_if_done, live_session, put_delivery, supersede_if_covered};
 use crate::audit::{AuditKind, AuditRow};
 use crate::batch::can_be_told;
 use crate::delivery::Delivery;
@@ -111,7 +111,11 @@ pub(super) async fn leave_behind(
         }
         if lost {
             uncertain += 1;
+            let to = delivery.state;
             put_delivery(rows, &delivery, Some(from), Some("evidence lost".into()), now).await?;
+            if supersede_if_covered(rows, &mut delivery, now).await? {
+                put_delivery(rows, &delivery, Some(to), Some("told better since".into()), now).await?;
+            }
         } else {
             rows.put_delivery(&delivery).await?;
         }

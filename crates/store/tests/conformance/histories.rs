@@ -229,7 +229,7 @@ fn check(history: &History) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn every_store_ends_in_the_same_state(steps in prop::collection::vec(step(), 20..120)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -8,7 +8,7 @@ use bench::*;
 use operations::attempt::{AttemptEnd, AttemptKind, Fence};
 
 use operations::store::*;
-use operations::{AttemptAnswer, LookUpAnswer, SessionEnd};
+use operations::{AttemptAnswer, Delivery, LookUpAnswer, SessionEnd};
 use serde_json::json;
 use vocab::AudioMs;
 use vocab::delivery::{DeliveryChange, DeliveryState};
@@ -40,6 +40,8 @@ on_every_store![
     a_sent_mark_asked_for_twice_counts_one_request,
     an_unknown_member_is_told_and_corrected_after_the_first_was_offered,
     a_correction_supersedes_what_was_never_offered,
+    a_corrected_delivery_that_was_interrupted_does_not_come_back,
+    a_corrected_delivery_that_lost_its_evidence_does_not_come_back,
     mutations_of_one_resource_run_one_after_another,
     what_waits_past_its_deadline_is_closed_without_an_attempt,
     a_retry_is_claimed_only_when_due_and_says_when,
@@ -229,6 +231,35 @@ async fn a_correction_supersedes_what_was_never_offered(mut b: Bench) {
     assert!(matches!(b.save(&s, &first.id, offered()).await, SavedDelivery::Refused { .. }));
     let deliveries = b.history(&s).await.deliveries;
     assert_eq!(deliveries[0].superseded_by.as_ref(), Some(&second.id));
+}
+
+/// Told as unknown, on offer, and settled meanwhile: the first and its correction.
+async fn corrected_on_offer(b: &mut Bench, s: &operations::SessionRecord) -> (Delivery, Delivery) {
+    let operation = b.created(s, 1, EffectClass::Lookup, json!({})).await;
+    b.seal(s, 1).await;
+    let claimed = b.claimed(&operation.id).await;
+    let told = b.finish(&claimed, unclear()).await.delivery.unwrap();
+    b.save(s, &told.id, offered()).await;
+    let asked = b.look_up().await;
+    (told, b.finish_look_up(&asked, found()).await.delivery.unwrap())
+}
+
+async fn a_corrected_delivery_that_was_interrupted_does_not_come_back(mut b: Bench) {
+    let s = b.open("CA1", "+1", true).await.session;
+    let (told, correction) = corrected_on_offer(&mut b, &s).await;
+    let cut = DeliveryChange::Interrupted { heard: AudioMs(100) };
+    assert_eq!(b.save(&s, &told.id, cut).await, SavedDelivery::Saved);
+    assert!(matches!(b.save(&s, &told.id, offered()).await, SavedDelivery::Refused { .. }));
+    assert_eq!(b.save(&s, &correction.id, offered()).await, SavedDelivery::Saved);
+    assert_eq!(b.history(&s).await.deliveries[0].superseded_by, Some(correction.id));
+}
+
+async fn a_corrected_delivery_that_lost_its_evidence_does_not_come_back(mut b: Bench) {
+    let s = b.open("CA1", "+1", true).await.session;
+    let (_, correction) = corrected_on_offer(&mut b, &s).await;
+    b.close(&s, SessionEnd::CallEnded).await;
+    let next = b.open("CA2", "+1", true).await;
+    assert_eq!(next.deliveries.iter().map(|d| &d.id).collect::<Vec<_>>(), [&correction.id]);
 }
 
 async fn mutations_of_one_resource_run_one_after_another(mut b: Bench) {
