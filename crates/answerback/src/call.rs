@@ -106,7 +106,7 @@ fn went_well(result: &CallResult) -> bool {
         CallEnd::CallerHungUp | CallEnd::ServerHungUp | CallEnd::DocumentEnded => true,
         CallEnd::CallerDropped | CallEnd::WebhookFailed { .. } | CallEnd::TooLong => false,
     };
-    ended_well && result.violations.is_empty() && result.streams.iter().any(|stream| stream.error.is_none())
+    ended_well && result.violations.is_empty() && result.heard_ms() > 0
 }
 
 fn tell(style: Style, event: &TimelineEvent) {
@@ -147,7 +147,11 @@ fn tell(style: Style, event: &TimelineEvent) {
 fn summary(result: &CallResult, recorded: Option<&Path>) {
     println!();
     println!("end         {}", end_in_words(&result.end));
-    println!("heard       {} ms of the agent in {} stretches", result.heard_ms(), result.heard.len());
+    if result.heard.is_empty() {
+        println!("heard       nothing of the agent: the server's log says why");
+    } else {
+        println!("heard       {} ms of the agent in {} stretches", result.heard_ms(), result.heard.len());
+    }
     let returned = result.marks.iter().filter(|mark| mark.returned_us.is_some()).count();
     println!("marks       {} received, {returned} returned", result.marks.len());
     for clear in &result.clears {

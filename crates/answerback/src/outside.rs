@@ -20,7 +20,10 @@ pub(crate) async fn run(part: SimPart) -> anyhow::Result<ExitCode> {
             config.api_key = api_key;
             config.wire_log = wire_log;
             let server = model::start(config).await?;
-            println!("model at {} (set ANSWERBACK__MODEL__BASE_URL to it); Ctrl-C ends it", server.base_url());
+            println!(
+                "model at {} (set ANSWERBACK__MODEL__BASE_URL to it, and ANSWERBACK__MODEL__API_KEY); Ctrl-C ends it",
+                server.base_url()
+            );
             tokio::signal::ctrl_c().await?;
         }
         SimPart::Booking { listen, file, delay_before_commit_ms, delay_after_commit_ms } => {

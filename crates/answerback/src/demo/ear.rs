@@ -38,7 +38,7 @@ impl Heard {
         }
         let upto = self.text.len() as u64 * self.heard_ms / self.total_ms.max(1);
         let border =
-            self.text.char_indices().filter(|(at, c)| *c == ' ' && *at as u64 <= upto).map(|(at, _)| at).last();
+            self.text.char_indices().filter(|(at, c)| *c == ' ' && *at as u64 <= upto).map(|(at, _)| at).next_back();
         self.text.split_at(border.unwrap_or(0))
     }
 }

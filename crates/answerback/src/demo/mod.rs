@@ -30,6 +30,7 @@ use story::{CallStory, Story};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use verdict::Verdict;
+use vocab::delivery::DeliveryState;
 use world::{Faults, Folder, World};
 
 const CALLER: &str = include_str!("caller.toml");
@@ -200,13 +201,11 @@ impl Director<'_> {
                 // The phone first: its stream is open before the server's first step.
                 biased;
                 Some(event) = seen.recv() => {
-                    match event.what {
+                    if event.what == Happened::Dialled {
                         // The zero of the phone's own clock.
-                        Happened::Dialled => under_way.dialled_us = self.now_us(),
-                        Happened::StreamOpened { .. } if under_way.opened_us.is_none() => {
-                            under_way.opened_us = Some(event.at_us);
-                        }
-                        _ => {}
+                        under_way.dialled_us = self.now_us();
+                    } else if matches!(event.what, Happened::StreamOpened { .. }) {
+                        under_way.opened_us.get_or_insert(event.at_us);
                     }
                     let moments = under_way.narrator.of_phone(&event, under_way.dialled_us);
                     self.lanes.add(moments);
@@ -293,7 +292,9 @@ impl Director<'_> {
                     }
                 }
             }
-            let settled = sessions.iter().flat_map(|session| &session.deliveries).all(|d| d.state.is_final());
+            // Without marks a delivery stays uncertain: nothing more is coming.
+            let told = |state: DeliveryState| state.is_final() || state == DeliveryState::Uncertain;
+            let settled = sessions.iter().flat_map(|session| &session.deliveries).all(|delivery| told(delivery.state));
             if settled || Instant::now() >= until {
                 return Ok(sessions);
             }

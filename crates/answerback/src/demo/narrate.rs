@@ -34,7 +34,9 @@ impl Narrator {
             }
             Happened::StreamClosed { .. } => one(Moment::says(at_us, Lane::Caller, "the stream is closed")),
             Happened::FetchFailed { reason, .. } => {
-                let text = format!("the carrier gets no answer from the server: {reason}");
+                // The last part is the cause; before it stand address and layers.
+                let cause = reason.rsplit(": ").next().unwrap_or(reason);
+                let text = format!("the carrier gets no answer from the server: {cause}");
                 one(Moment::says(at_us, Lane::Caller, text).in_tone(Tone::Cut))
             }
             Happened::CallerSpeaks { file } => {

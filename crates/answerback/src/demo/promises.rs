@@ -77,13 +77,10 @@ fn acknowledged_in_time(story: &Story) -> Promise {
     let Some((call, heard)) = story.heard(&[ACKNOWLEDGING]).next() else {
         return promise(NAME, false, "no acknowledgement was heard");
     };
-    let proposed = first_step(call, |input| match input {
-        Input::Model(ModelEvent::ToolCallReceived { .. }) => Some(()),
-        _ => None,
-    });
-    let admitted = first_step(call, |input| match input {
-        Input::Work(WorkEvent::Admitted { inline_wait_ms, .. }) => Some(*inline_wait_ms),
-        _ => None,
+    let proposed =
+        first_step(call, |input| matches!(input, Input::Model(ModelEvent::ToolCallReceived { .. })).then_some(()));
+    let admitted = first_step(call, |input| {
+        if let Input::Work(WorkEvent::Admitted { inline_wait_ms, .. }) = input { Some(*inline_wait_ms) } else { None }
     });
     let (Some((proposed_at, ())), Some((_, inline_wait_ms))) = (proposed, admitted) else {
         return promise(NAME, false, "no tool call was seen to be admitted");
@@ -243,9 +240,8 @@ fn history_equals_heard(story: &Story) -> Promise {
         let claims: Vec<&PlaybackEnd> = call
             .steps
             .iter()
-            .filter_map(|step| match &step.command {
-                Some(Command::Explain(Decision::PlaybackEnded(end))) => Some(end),
-                _ => None,
+            .filter_map(|step| {
+                if let Some(Command::Explain(Decision::PlaybackEnded(end))) = &step.command { Some(end) } else { None }
             })
             .filter(|end| end.possible.ms().0 > 0)
             .collect();

@@ -84,7 +84,7 @@ pub(crate) fn audible_bytes(mulaw: &[u8]) -> Option<(usize, usize)> {
     let loud = |block: &[u8]| block.iter().filter(|byte| !**byte & 0x7f >= LOUD).count() >= BLOCK / 10;
     let mut blocks = mulaw.chunks(BLOCK).enumerate().filter(|(_, block)| loud(block)).map(|(n, _)| n);
     let first = blocks.next()?;
-    let last = blocks.last().unwrap_or(first);
+    let last = blocks.next_back().unwrap_or(first);
     Some((first * BLOCK, ((last + 1) * BLOCK).min(mulaw.len())))
 }
 

@@ -1,16 +1,13 @@
-//! The demo as a user starts it, judged by its own JSON. A demo is a telephone call and runs in real time, about half a
-//! minute each; the two run side by side.
+//! The demo as a user starts it, judged by its own JSON.
 
+use super::answerback;
+use super::verbs::Scratch;
 use serde_json::Value;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 fn demo(options: &[&str]) -> (bool, Value) {
-    let output = Command::new(env!("CARGO_BIN_EXE_answerback"))
-        .args(["demo", "--json"])
-        .args(options)
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
+    let output = answerback().args(["demo", "--json"]).args(options).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let document = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}\n{text}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -51,4 +48,30 @@ fn a_server_killed_after_the_commit_still_confirms_once_on_the_next_call() {
     assert_eq!((&calls[0]["server_killed"], &calls[1]["server_killed"]), (&Value::Bool(true), &Value::Bool(false)));
     let confirmed = |call: &Value| call["heard"].to_string().matches("is booked").count();
     assert_eq!((confirmed(&calls[0]), confirmed(&calls[1])), (0, 1));
+}
+
+#[test]
+fn an_interrupted_demo_leaves_no_process_and_no_file() {
+    let scratch = Scratch::new("interrupted");
+    let mut child = answerback()
+        .args(["demo", "--plain"])
+        .env("TMPDIR", &scratch.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let address = BufReader::new(child.stdout.as_mut().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("ready at http://")?.split(' ').next().map(str::to_owned))
+        .expect("the server's address");
+    assert!(std::net::TcpStream::connect(&address).is_ok());
+    assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+    // As Ctrl-C at a terminal, but for this one process.
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{output:?}");
+    assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0);
+    assert!(std::net::TcpStream::connect(&address).is_err(), "the server still listens at {address}");
 }
