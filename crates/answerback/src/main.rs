@@ -1,1 +1,54 @@
-fn main() {}
+//! `answerback`: the verbs, nothing else. What a verb does lives in the rooms; here it is read from the command line, started,
+//! and told to a person.
+
+mod args;
+mod call;
+mod config;
+mod demo;
+mod load;
+mod logs;
+mod outside;
+mod serve;
+mod sound;
+mod terminal;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Everything went as asked.
+const FINE: ExitCode = ExitCode::SUCCESS;
+/// It did not, and the reason was printed. Wrong arguments are clap's 2.
+const FAILED: ExitCode = ExitCode::FAILURE;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Before any TLS or HTTP client exists: rustls takes the provider that is installed then.
+    // An error means that one is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("answerback: the runtime cannot start: {error}");
+            return FAILED;
+        }
+    };
+    let outcome = match cli.verb {
+        Verb::Serve(args) => runtime.block_on(serve::serve(args)),
+        Verb::Demo(args) => runtime.block_on(demo::demo(args)),
+        Verb::Check(args) => config::check(&args),
+        Verb::PrintConfig(args) => config::print(&args),
+        Verb::Call(args) => runtime.block_on(call::call(args)),
+        Verb::Load(args) => runtime.block_on(load::load(args)),
+        Verb::Sim(part) => runtime.block_on(outside::run(part)),
+    };
+    // A blocking read of stdin cannot be interrupted; nobody waits for it.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("answerback: {error:#}");
+            FAILED
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `check` and `print-config`, and how every verb reads a config.
+
+use crate::args::ConfigArgs;
+use crate::{FAILED, FINE};
+use miette::Diagnostic;
+use server::config::{Config, ConfigErrors};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The files below `dir`, and this process's environment.
+pub(crate) fn load(dir: &Path) -> Result<Config, ConfigErrors> {
+    // What is not Unicode is none of our variables, and must not end the program.
+    let env =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Config::load(dir, env)
+}
+
+/// Draws every mistake, to standard error.
+pub(crate) fn show(mistakes: ConfigErrors) -> ExitCode {
+    eprint!("{:?}", miette::Report::new(Headed(mistakes)));
+    FAILED
+}
+
+pub(crate) fn check(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let config = match load(&args.config) {
+        Ok(config) => config,
+        Err(mistakes) => return Ok(show(mistakes)),
+    };
+    let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    println!(
+        "{}: no mistake ({}, {})",
+        args.config.display(),
+        count(config.agents.len(), "agent"),
+        count(config.tools.len(), "tool")
+    );
+    match config.ready_to_serve() {
+        Ok(()) => println!("ready to serve"),
+        Err(missing) => {
+            println!("`answerback serve` needs beside it:");
+            for one in &missing.0 {
+                println!("  {}: {}", one.key, one.help.as_deref().unwrap_or(&one.message));
+            }
+        }
+    }
+    Ok(FINE)
+}
+
+pub(crate) fn print(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    Ok(match load(&args.config) {
+        Ok(config) => {
+            print!("{}", config.print());
+            FINE
+        }
+        Err(mistakes) => show(mistakes),
+    })
+}
+
+/// The mistakes are drawn one by one below it, so the heading does not list them again.
+#[derive(Debug)]
+struct Headed(ConfigErrors);
+
+impl std::fmt::Display for Headed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.0.len() {
+            1 => f.write_str("the config has a mistake"),
+            n => write!(f, "the config has {n} mistakes"),
+        }
+    }
+}
+
+impl std::error::Error for Headed {}
+
+impl Diagnostic for Headed {
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        self.0.related()
+    }
+}
