@@ -6,7 +6,8 @@
 
 use crate::drift::clock;
 use crate::files::{ReplayError, ReplayStep, caller_audio, open, policy};
-use audio::{Detector, mulaw};
+use audio::Detector;
+use audio::g711::MULAW;
 use conversation::{Command, Conversation, Decision, Input};
 use std::fmt;
 use std::io::Read;
@@ -78,7 +79,7 @@ pub fn rehear(dir: &Path, detector: Detector) -> Result<RehearReport, ReplayErro
             audio
                 .read_exact(&mut codes)
                 .map_err(|error| unfit(format!("the caller's audio ends before step {}: {error}", step.n)))?;
-            mulaw::decode(&codes, &mut samples);
+            MULAW.decode(&codes, &mut samples);
             let newly = ear.hear(&samples);
             report.frames += 1;
             report.frames_judged_otherwise += u64::from(newly.speech != evidence.speech);

@@ -6,7 +6,7 @@
 //! calls (`call_…`), which say nothing about a person outside our store; codes of errors; the agent's name.
 
 use crate::files::{ReplayError, ReplayStep, io_error, open, policy};
-use audio::mulaw;
+use audio::g711::MULAW;
 use conversation::{Command, Conversation, Input};
 use recording::{AGENT_FILE, CALLER_FILE, Header, STEPS_FILE, Tail, Writer};
 use std::fs::{self, File};
@@ -187,7 +187,7 @@ fn tone() -> Vec<u8> {
         (turn.sin() * 3_000.0) as i16
     });
     let mut codes = Vec::with_capacity(TONE_SAMPLES);
-    mulaw::encode(&wave.collect::<Vec<_>>(), &mut codes);
+    MULAW.encode(&wave.collect::<Vec<_>>(), &mut codes);
     codes
 }
 

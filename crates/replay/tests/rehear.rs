@@ -2,8 +2,9 @@
 
 mod common;
 
+use audio::Detector;
+use audio::g711::MULAW;
 use audio::voice_activity::Aggressiveness;
-use audio::{Detector, mulaw};
 use common::{Place, Tape, booking, record};
 use conversation::{Conversation, Input, Policy};
 use replay::{MomentKind, Voice, rehear, scrub};
@@ -53,8 +54,8 @@ fn heard(dir: &Path, mut ear: impl FnMut(&[i16]) -> VoiceEvidence) {
     take(CallTime(0), Input::Model(ModelEvent::SessionReady), None);
     for (place, frame) in sound.chunks(160).enumerate() {
         let (mut codes, mut samples) = (Vec::new(), Vec::new());
-        mulaw::encode(frame, &mut codes);
-        mulaw::decode(&codes, &mut samples);
+        MULAW.encode(frame, &mut codes);
+        MULAW.decode(&codes, &mut samples);
         let input = Input::CallerAudio { samples: Samples(160), evidence: ear(&samples) };
         take(CallTime::from_ms(20 * (place as u64 + 1)), input, Some(&codes));
     }
