@@ -48,5 +48,12 @@ async fn a_booking_is_acknowledged_talked_over_made_once_and_heard_once() {
         house.model.record().sessions[0].responses.iter().flat_map(|response| response.texts.clone()).collect();
     let confirmations = said.iter().filter(|text| text.contains("is booked")).count();
     assert_eq!(confirmations, 1, "said once: {said:?}");
-    house.close().await;
+    house
+        .close_after(|house| {
+            let recordings = replay::find_recordings(&house.recordings()).unwrap();
+            assert_eq!(recordings.len(), 1, "one stream, one recording");
+            let report = replay::replay_dir(&recordings[0]).unwrap();
+            assert!(report.drift.is_none(), "{report}");
+        })
+        .await;
 }

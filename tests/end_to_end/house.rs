@@ -116,15 +116,31 @@ impl House {
         each(&history["sessions"]).flat_map(|session| each(&session["deliveries"]).map(text)).collect()
     }
 
+    /// Where the server keeps its recordings.
+    pub fn recordings(&self) -> PathBuf {
+        self.dir.join("data/recordings")
+    }
+
+    /// Stops the server, shows `last` what it left behind, and takes everything away.
+    pub async fn close_after(self, last: impl FnOnce(&Self)) {
+        let mut house = self;
+        house.stop().await;
+        last(&house);
+        let _ = std::fs::remove_dir_all(&house.dir);
+    }
+
     pub async fn close(self) {
-        match self.server {
+        self.close_after(|_| {}).await;
+    }
+
+    async fn stop(&mut self) {
+        match &mut self.server {
             Running::Here { stop, task } => {
                 stop.cancel();
                 task.await.unwrap();
             }
-            Running::Child(mut child) => child.kill().await.unwrap(),
+            Running::Child(child) => child.kill().await.unwrap(),
         }
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod calls;
 pub mod config;
 pub mod events;
 pub mod measures;
+mod recordings;
 pub mod records;
 pub mod serve;
 pub mod settings;

@@ -3,9 +3,11 @@
 
 use crate::calls::{AcceptedStream, CallEnd, CallReport};
 use crate::config::{AgentConfig, Config, ConfigErrors};
-use crate::events::{LiveEvent, LiveEvents};
+use crate::events::{LiveEvent, LiveEvents, wall_now};
+use crate::recordings::Recordings;
 use crate::records::{CallRecords, RecordsUnavailable};
 use crate::server::{Server, ServerError, Stopped, Wiring};
+use call::recorder::Recordings as CallRecordings;
 use call::{CallLimits, CallSetup, Desk, DeskFull, Seen, Watch};
 use conversation::{Command, Decision};
 use executor::{Executor, ExecutorConfig, ExecutorError, RegisteredTool, SessionDesk, SessionOpening};
@@ -13,8 +15,10 @@ use futures_util::future::BoxFuture;
 use operations::history::Scope;
 use operations::retry::ReconcileRule;
 use operations::{SessionEnd, SessionState, Store};
+use recording::{Header, ToolFacts};
 use serde_json::json;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{OpenError, SqliteStore};
@@ -36,6 +40,8 @@ pub enum ServeError {
     Config(#[from] ConfigErrors),
     #[error(transparent)]
     Store(#[from] OpenError),
+    #[error("recordings cannot be written to {dir}: {source}")]
+    Recordings { dir: PathBuf, source: std::io::Error },
     #[error("a tool cannot be called: {0}")]
     Tools(#[from] HttpClientError),
     #[error("tool `{0}` is configured but no kind of tool took it up")]
@@ -53,6 +59,7 @@ pub struct Service {
     server: Server,
     executor: Arc<Executor>,
     store: Arc<SqliteStore>,
+    recordings: Option<Recordings>,
 }
 
 impl Service {
@@ -68,14 +75,16 @@ impl Service {
         let events = LiveEvents::default();
         let agent = config.default_agent().ok_or(ServeError::NoAgent)?.id.clone();
         let settings = config.server_settings(agent);
-        let house = Arc::new(House { config, executor: Arc::clone(&executor), events: events.clone() });
+        let recordings = if config.recording.enabled { Some(Recordings::open(&config)?) } else { None };
+        let recorder = recordings.as_ref().map(Recordings::handle);
+        let house = Arc::new(House { config, executor: Arc::clone(&executor), recorder, events: events.clone() });
         let records = Arc::new(Records { store: Arc::clone(&store) });
         let starter = Arc::new(move |stream| {
             let house = Arc::clone(&house);
             async move { house.run_call(stream).await }
         });
         let server = Server::bind(settings, Wiring { starter, records, events }).await?;
-        Ok(Self { server, executor, store })
+        Ok(Self { server, executor, store, recordings })
     }
 
     /// The bound address, with the real port.
@@ -86,6 +95,9 @@ impl Service {
     /// Serves until `until` is cancelled, then drains: no new call, running calls to a silent moment, then the rest.
     pub async fn run(self, until: CancellationToken) -> Stopped {
         let stopped = self.server.run(until).await;
+        if let Some(recordings) = self.recordings {
+            recordings.close().await;
+        }
         let report = self.executor.stop(EXECUTOR_GRACE).await;
         if report.cut_off > 0 {
             tracing::warn!(cut_off = report.cut_off, "requests were cut off; the next start asks what became of them");
@@ -125,6 +137,7 @@ fn executor_config(config: &Config) -> ExecutorConfig {
 struct House {
     config: Config,
     executor: Arc<Executor>,
+    recorder: Option<CallRecordings>,
     events: LiveEvents,
 }
 
@@ -161,6 +174,8 @@ impl House {
         stream: AcceptedStream,
         desk: SessionDesk,
     ) -> CallSetup<tokio::net::TcpStream, ExecutorDesk> {
+        let recorder = self.recorder.as_ref().filter(|_| agent.record);
+        let recorder = recorder.and_then(|recordings| recordings.record(&self.header(agent, &stream, &desk)));
         let greeting = if desk.resumed { Some(RESUMED_GREETING.to_owned()) } else { agent.greeting.clone() };
         CallSetup {
             model: self.config.session_config(agent),
@@ -172,11 +187,31 @@ impl House {
                 max_call: self.config.limits.max_call,
             },
             watch: Some(self.watch(stream.start.call.clone())),
-            recorder: None,
+            recorder,
             phone: stream.socket,
             desk: ExecutorDesk(desk),
             drain: stream.drain,
             cancel: stream.cancel,
+        }
+    }
+
+    /// The first line of a call's recording.
+    fn header(&self, agent: &AgentConfig, stream: &AcceptedStream, desk: &SessionDesk) -> Header {
+        let contracts = agent.tools.iter().filter_map(|name| Some((name, &self.config.tools.get(name)?.contract)));
+        Header {
+            format: recording::FORMAT,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            session: desk.session.clone(),
+            stream: stream.start.stream.clone(),
+            call: stream.start.call.clone(),
+            agent: agent.id.clone(),
+            caller: recording::redacted_caller(&stream.caller),
+            started: wall_now(),
+            // Plain structs of numbers and words cannot fail to become JSON.
+            policy: serde_json::to_value(&agent.policy).unwrap_or_default(),
+            detector: serde_json::to_value(self.config.audio.detector).unwrap_or_default(),
+            tools: ToolFacts::of(contracts),
+            scrubbed: false,
         }
     }
 

@@ -20,6 +20,8 @@ pub struct AgentConfig {
     /// ISO 639-1.
     pub language: Option<String>,
     pub tools: Vec<ToolName>,
+    /// Calls are recorded where `[recording]` is on: `false` where callers have not consented.
+    pub record: bool,
     pub policy: Policy,
 }
 
@@ -58,9 +60,10 @@ pub(super) fn read(r: Reader<'_, '_>, name: &str, tool_names: &[&str], model: &M
     let greeting = r.text("greeting").map(|text| text.value).filter(|text| !text.trim().is_empty());
     let voice = r.text_or("voice", &model.voice).value;
     let model = r.text_or("model", &model.model).value;
+    let record = r.flag_or("record", true);
     let policy = policy::read(&r);
     r.finish();
     let instructions = instructions?;
     let language = language.map(|language| language.value);
-    Some(AgentConfig { id: AgentId::new(name), instructions, greeting, voice, model, language, tools, policy })
+    Some(AgentConfig { id: AgentId::new(name), instructions, greeting, voice, model, language, tools, record, policy })
 }

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 use vocab::{AgentId, ToolName};
 
-const SECTIONS: [&str; 7] = ["server", "twilio", "model", "limits", "audio", "executor", "tools"];
+const SECTIONS: [&str; 8] = ["server", "twilio", "model", "limits", "audio", "recording", "executor", "tools"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -47,6 +47,7 @@ impl Config {
         let model = sections::model(&main);
         let limits = sections::limits(&main);
         let audio = sections::audio(&main);
+        let recording = sections::recording(&main);
         let executor = sections::executor(&main);
         let shared_hosts = sections::shared_hosts(&main);
         main.finish();
@@ -105,6 +106,7 @@ impl Config {
             model,
             limits,
             audio,
+            recording,
             executor,
             agents,
             tools,

@@ -17,7 +17,9 @@ mod tests;
 
 pub use agent::AgentConfig;
 pub use mistake::{ConfigError, ConfigErrors};
-pub use sections::{AudioConfig, ExecutorConfig, LimitsConfig, ModelConfig, ModelProvider, ServerConfig, TwilioConfig};
+pub use sections::{
+    AudioConfig, ExecutorConfig, LimitsConfig, ModelConfig, ModelProvider, RecordingConfig, ServerConfig, TwilioConfig,
+};
 pub use tool::ToolConfig;
 
 use crate::settings::{Limits, ServerSettings, TwilioSettings};
@@ -38,6 +40,7 @@ pub struct Config {
     pub model: ModelConfig,
     pub limits: LimitsConfig,
     pub audio: AudioConfig,
+    pub recording: RecordingConfig,
     pub executor: ExecutorConfig,
     /// By file name without `.toml`.
     pub agents: BTreeMap<AgentId, AgentConfig>,

@@ -263,6 +263,30 @@ impl<'a, 'f> Reader<'a, 'f> {
         })
     }
 
+    /// `true` or `false`.
+    pub fn flag_or(&self, key: &str, default: bool) -> bool {
+        let (value, place) = match self.find(key) {
+            None => {
+                self.note(key, default.to_string(), None);
+                return default;
+            }
+            Some(Found::Environment(text, place)) => (text.trim().parse().ok(), place),
+            Some(Found::File(value, place)) => match value.get_ref() {
+                DeValue::Boolean(flag) => (Some(*flag), place),
+                other => {
+                    self.wrong_type(&place, "true or false", other);
+                    return default;
+                }
+            },
+        };
+        let Some(value) = value else {
+            self.findings.mistake(&place, "must be true or false", None);
+            return default;
+        };
+        self.note(key, value.to_string(), Some(&place));
+        value
+    }
+
     /// A number from 0 to 1.
     pub fn share_or(&self, key: &str, default: f32) -> f32 {
         let (value, place) = match self.find(key) {

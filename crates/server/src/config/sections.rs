@@ -103,6 +103,17 @@ pub struct AudioConfig {
     pub detector: Detector,
 }
 
+/// `[recording]`
+#[derive(Clone, Debug)]
+pub struct RecordingConfig {
+    /// Every call of an agent that allows it writes its input log and audio.
+    pub enabled: bool,
+    /// Kept this long …
+    pub keep: Duration,
+    /// … and no more than this altogether; the oldest go first.
+    pub max_bytes: u64,
+}
+
 /// `[executor]`
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
@@ -317,6 +328,17 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
     };
     s.finish();
     AudioConfig { detector }
+}
+
+pub(super) fn recording(main: &Reader<'_, '_>) -> RecordingConfig {
+    let s = main.section("recording");
+    let config = RecordingConfig {
+        enabled: s.flag_or("enabled", true),
+        keep: Duration::from_secs(s.number_or("keep_days", 30, 1..=3_650).value * 86_400),
+        max_bytes: s.number_or("max_mb", 10_000, 1..=100_000_000).value << 20,
+    };
+    s.finish();
+    config
 }
 
 pub(super) fn executor(main: &Reader<'_, '_>) -> ExecutorConfig {
