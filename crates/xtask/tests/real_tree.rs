@@ -24,3 +24,16 @@ fn the_check_sees_the_whole_tree() {
     }
     assert!(tree.files.iter().all(|file| !file.path.starts_with("target/")), "build output is not ours");
 }
+
+/// A stranger follows a frame and a tool call through ARCHITECTURE.md: every file that it names must be there.
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let tree = tree();
+    let text = tree.find("ARCHITECTURE.md").expect("the architecture is written down").text();
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
+    assert!(named.len() > 20, "the way of a frame and of a tool call name their files: {named:?}");
+    for name in named {
+        let is_there = tree.files.iter().any(|file| file.path.ends_with(&format!("/{name}")));
+        assert!(is_there, "ARCHITECTURE.md names `{name}`, which no tracked file ends with");
+    }
+}
