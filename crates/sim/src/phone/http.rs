@@ -39,12 +39,15 @@ pub(crate) struct UpgradeFailed {
 impl Web {
     pub(crate) fn new(auth_token: &str, connect_addr: Option<SocketAddr>) -> Result<Self, String> {
         crate::tls::choose_crypto();
-        let client = reqwest::Client::builder()
+        let mut client = reqwest::Client::builder()
             .timeout(WEBHOOK_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
-            .user_agent("TwilioProxy/1.1")
-            .build()
-            .map_err(|error| error.to_string())?;
+            .user_agent("TwilioProxy/1.1");
+        if connect_addr.is_some() {
+            // The address is where to connect in fact: the user's proxy would connect elsewhere, or not at all.
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| error.to_string())?;
         Ok(Self { client, auth_token: auth_token.to_owned(), connect_addr })
     }
 
