@@ -28,7 +28,7 @@ call = { name = "book_table", arguments = { party_size = 2, time = "21:00" } }
 [[rules]]
 after = "nothing"
 nth = 1
-say = { file = "builtin:agent_greeting", text = "Good evening, Luigi's." }
+say = { file = "builtin:agent_greeting", text = "Good evening, the Blue Door." }
 [[rules]]
 after = "user"
 say = { file = "builtin:agent_window", text = "I will note the window seat wish." }

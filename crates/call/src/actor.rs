@@ -116,8 +116,8 @@ enum Event {
     Cancel,
 }
 
-/// Runs the call until its stream is over. The desk comes back for whoever opened it to close.
-pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> (CallReport, D) {
+/// Runs the call until its stream is over.
+pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> CallReport {
     let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, cancel } = setup;
     let now = Instant::now();
     let mut actor = Actor {
@@ -323,7 +323,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         self.end.get_or_insert(end);
     }
 
-    async fn finish(mut self) -> (CallReport, D) {
+    async fn finish(mut self) -> CallReport {
         let lasted = self.started.elapsed();
         self.retry_desk();
         if let Some(mut recorder) = self.recorder.take() {
@@ -335,15 +335,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 socket.close().await;
             }
         };
-        tokio::join!(close_model, self.phone.close(CLOSE_NORMAL, ""));
+        // The end is on record before the socket closes: the carrier asks how to go on within a second of the close.
+        let close_phone = async {
+            self.desk.close(matches!(end, CallEnd::Finished { .. })).await;
+            self.phone.close(CLOSE_NORMAL, "").await;
+        };
+        tokio::join!(close_model, close_phone);
         let padded = Samples(u32::try_from(self.inbound.counts().padded).unwrap_or(u32::MAX));
-        let report = CallReport {
+        CallReport {
             end,
             lasted,
             history: self.conversation.history().entries().cloned().collect(),
             padded_ms: u64::from(padded.ms().0),
-        };
-        (report, self.desk)
+        }
     }
 }
 

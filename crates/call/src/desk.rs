@@ -14,4 +14,7 @@ pub trait Desk: Send {
     fn send(&mut self, command: WorkCommand) -> Result<(), DeskFull>;
     /// The next event; `None` once the executor has let go of the session. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Option<WorkEvent>> + Send;
+    /// Everything sent before is carried out, and the end is on record when this returns. `ends_call`: on purpose, and
+    /// not only this stream.
+    fn close(self, ends_call: bool) -> impl Future<Output = ()> + Send;
 }

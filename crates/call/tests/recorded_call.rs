@@ -35,6 +35,7 @@ impl Desk for NoDesk {
     async fn next(&mut self) -> Option<WorkEvent> {
         pending().await
     }
+    async fn close(self, _: bool) {}
 }
 
 /// A model that takes the session and answers each request for a response with the same sound.
@@ -165,7 +166,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
         drain: CancellationToken::new(),
         cancel: CancellationToken::new(),
     };
-    let (report, _) = call::run(setup).await;
+    let report = call::run(setup).await;
     assert_eq!(report.end, CallEnd::Stopped);
     let heard = caller.await.unwrap();
     drop(recordings);

@@ -9,6 +9,7 @@ use crate::command::Command;
 use crate::policy::PlaybackPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::time::Duration;
 use vocab::audio::FRAME_BYTES;
 use vocab::{CallTime, Epoch, MarkName, ModelItemId, PlaybackId, ResponseId, Samples};
 
@@ -49,6 +50,8 @@ struct MarkOut {
 struct Clearing {
     fence: Epoch,
     cleared_at: CallTime,
+    /// Audio that was due by then had played when the clear came, as far as the echoes tell.
+    played_until: CallTime,
     marks: Vec<MarkOut>,
     playbacks: Vec<(Playback, Samples)>,
 }
@@ -127,6 +130,26 @@ pub struct PlaybackClock {
     held: bool,
     /// When the caller last could hear us.
     last_sound: Option<CallTime>,
+    lateness: Lateness,
+}
+
+/// How late echoes come back after their audio was due. The part of it that is the same for all is the way there and back;
+/// what comes on top is a carrier that began to play later than we thought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    least: Option<Duration>,
+    last: Duration,
+}
+
+impl Lateness {
+    fn see(&mut self, at: CallTime, due: CallTime) {
+        self.last = at.since(due);
+        self.least = Some(self.least.map_or(self.last, |least| least.min(self.last)));
+    }
+
+    fn excess(self) -> Duration {
+        self.least.map_or(Duration::ZERO, |least| self.last.saturating_sub(least))
+    }
 }
 
 impl PlaybackClock {
@@ -267,6 +290,7 @@ impl PlaybackClock {
                 else {
                     return MarkVerdict::Unknown;
                 };
+                self.lateness.see(at, self.marks[place].due);
                 // A later mark of the same epoch completes the earlier ones: one that was lost must not hang us.
                 for out in self.marks.drain(..=place) {
                     if let Some(playback) = self.live.iter_mut().find(|live| live.id == out.playback) {
@@ -285,7 +309,7 @@ impl PlaybackClock {
                     return MarkVerdict::Unknown;
                 };
                 let out = clearing.marks.remove(place);
-                if out.due > clearing.cleared_at {
+                if out.due > clearing.played_until {
                     return MarkVerdict::Cleared;
                 }
                 for (cleared, possible) in &mut clearing.playbacks {
@@ -325,7 +349,9 @@ impl PlaybackClock {
         }
         self.epoch = self.epoch.next();
         let marks = std::mem::take(&mut self.marks).into();
-        self.clearing = Some(Clearing { fence: self.epoch, cleared_at: at, marks, playbacks });
+        // What was due within the carrier's own lag may not have played.
+        let played_until = at - self.lateness.excess();
+        self.clearing = Some(Clearing { fence: self.epoch, cleared_at: at, played_until, marks, playbacks });
         self.buffer_end = at;
         self.last_sound = Some(at);
         out.push(Command::ClearPlayback);

@@ -131,7 +131,7 @@ impl WorkClock {
         call.attached = true;
         call.finished = status.is_terminal();
         call.told = if status.is_terminal() { Told::Outcome } else { Told::Accepted };
-        let text = outcome_text(&operation, status, result.unwrap_or("null"), true);
+        let text = outcome_text(&operation, status, result.unwrap_or_default(), true);
         call.operation = Some(operation);
         Some(Output { provider_call: call.provider_call.clone(), text })
     }
@@ -273,5 +273,7 @@ fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, 
         (true, _) => r#","note":"This request was already made; nothing was started again.""#,
         (false, _) => "",
     };
+    // The executor's words, in quotes: an output that is no JSON would reach the model as noise.
+    let result = serde_json::Value::from(result);
     format!(r#"{{"status":"{}","operation_id":"{operation}","result":{result}{note}}}"#, status.as_str())
 }

@@ -196,6 +196,25 @@ fn an_echo_that_was_in_flight_when_the_clear_left_counts_as_played() {
 }
 
 #[test]
+fn a_carrier_that_began_late_proves_nothing_by_our_arithmetic() {
+    let mut stage = Stage::answered();
+    stage.take_turn(1_000);
+    stage.say(1_000);
+    stage.run(2_000);
+    stage.take_turn(1_000);
+    // The second answer reaches the carrier 200 ms later than the first one did; the clear does not.
+    stage.carrier.delay_ms = 240;
+    stage.say(4_000);
+    stage.carrier.delay_ms = 40;
+    stage.run(1_530);
+    stage.speak(400);
+    stage.run(1_500);
+    let [_, (PlaybackEndedBy::Cleared, proven, _)] = ends(&stage)[..] else { panic!("{:?}", ends(&stage)) };
+    let heard = stage.carrier.heard_of(PlaybackId(2)).ms().0;
+    assert!(proven <= heard, "{proven} ms proven, {heard} ms heard");
+}
+
+#[test]
 fn s11_marks_returned_by_a_clear_prove_nothing() {
     let mut stage = agent_speaks();
     stage.run(300);

@@ -93,6 +93,28 @@ fn a_quick_tool_answers_directly_and_its_delivery_rides_on_the_answer() {
 }
 
 #[test]
+fn every_output_is_json_whatever_the_words_of_the_outcome() {
+    let mut stage = Stage::answered();
+    stage.take_turn(1_000);
+    let call = stage.call_tool("find_table");
+    stage.admit(call, "op_1");
+    let result = "find_table: committed {\"table\":\"by the \\\"window\\\"\"}".to_owned();
+    stage.work(WorkEvent::Finished { operation: OperationId::new("op_1"), status: OperationStatus::Committed, result });
+    stage.run(2_500);
+    stage.say(500);
+    stage.run(1_500);
+    stage.take_turn(800);
+    let call = stage.call_tool("find_table");
+    let refusal = Refusal { code: "a \"code\"".into(), say: "no \\ way".into() };
+    stage.work(WorkEvent::Refused { tool_call: call, refusal });
+    let all = outputs(&stage);
+    assert_eq!(all.len(), 2);
+    for output in all {
+        assert!(serde_json::from_str::<serde_json::Value>(&output).is_ok(), "{output}");
+    }
+}
+
+#[test]
 fn a_completion_waits_for_quiet_and_is_heard_by_mark() {
     let mut stage = acknowledged();
     stage.commit("op_1", "dlv_1");

@@ -160,10 +160,7 @@ impl House {
         };
         let session = desk.session.clone();
         tracing::info!(session = %session, call = %stream.start.call, resumed = desk.resumed, "call");
-        let (report, desk) = call::run(self.setup(agent, stream, desk)).await;
-        let ends_call = matches!(report.end, call::CallEnd::Finished { .. });
-        // A `stop` alone ends no call: a redirect sends it too, and the tail of TwiML brings the call back.
-        desk.0.close(if ends_call { SessionEnd::CallEnded } else { SessionEnd::StreamLost }).await;
+        let report = call::run(self.setup(agent, stream, desk)).await;
         tracing::info!(session = %session, end = ?report.end, lasted_ms = report.lasted.as_millis() as u64, "call over");
         CallReport { end: door_end(report.end) }
     }
@@ -259,6 +256,11 @@ impl Desk for ExecutorDesk {
 
     async fn next(&mut self) -> Option<WorkEvent> {
         self.0.next().await
+    }
+
+    async fn close(self, ends_call: bool) {
+        // A `stop` alone ends no call: a redirect sends it too, and the tail of TwiML brings the call back.
+        self.0.close(if ends_call { SessionEnd::CallEnded } else { SessionEnd::StreamLost }).await;
     }
 }
 

@@ -60,7 +60,7 @@ pub enum WorkEvent {
         tool_call: ToolCallId,
         refusal: Refusal,
     },
-    /// The operation reached a state that can be told: a terminal one, or `Unknown`.
+    /// The operation reached a state that can be told: a terminal one, or `Unknown`. `result` is words for the model.
     Finished {
         operation: OperationId,
         status: OperationStatus,

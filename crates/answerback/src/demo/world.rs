@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const CONFIG: [(&str, &str); 4] = [
     ("answerback.toml", include_str!("../../../../config/answerback.toml")),
-    ("agents/luigi.toml", include_str!("../../../../config/agents/luigi.toml")),
+    ("agents/blue_door.toml", include_str!("../../../../config/agents/blue_door.toml")),
     ("tools/book_table.toml", include_str!("../../../../config/tools/book_table.toml")),
     ("tools/find_table.toml", include_str!("../../../../config/tools/find_table.toml")),
 ];

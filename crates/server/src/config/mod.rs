@@ -161,7 +161,7 @@ impl Config {
             self.default_agent.is_some(),
             "server.default_agent",
             "there is no agent to answer a call",
-            "write one into agents/, for example agents/luigi.toml",
+            "write one into agents/, for example agents/blue_door.toml",
         );
         if missing.is_empty() { Ok(()) } else { Err(ConfigErrors(missing)) }
     }

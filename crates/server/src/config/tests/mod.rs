@@ -259,9 +259,9 @@ fn one_of_several_agents_must_be_named_to_answer() {
 fn the_example_config_loads_and_says_what_it_promises() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
     let config = Config::load(&dir, []).unwrap_or_else(|e| panic!("{e}"));
-    let luigi = config.default_agent().expect("luigi answers");
-    assert_eq!(luigi.id, AgentId::new("luigi"));
-    assert!(luigi.instructions.contains("committed") && luigi.instructions.contains("accepted"));
+    let blue_door = config.default_agent().expect("blue_door answers");
+    assert_eq!(blue_door.id, AgentId::new("blue_door"));
+    assert!(blue_door.instructions.contains("committed") && blue_door.instructions.contains("accepted"));
     let tools = config.registered_tools();
     assert_eq!(tools.len(), 2);
     let (book, http) = &tools[0];
@@ -271,7 +271,7 @@ fn the_example_config_loads_and_says_what_it_promises() {
     assert_eq!((book.max_running, book.max_queued), (16, 64));
     assert!(http.look_up.is_some() && http.request.with_key);
     assert_eq!(tools[1].0.effect, EffectClass::Read);
-    let session = config.session_config(luigi);
+    let session = config.session_config(blue_door);
     assert_eq!(session.base_url, "wss://api.openai.com/v1");
     assert_eq!(session.tools.len(), 2);
     // The main file says that its values are the defaults.
