@@ -50,6 +50,22 @@ pub(crate) enum Verb {
                             $(pidof answerback)\n  answerback load --calls 300 --stream ws://127.0.0.1:9000/ --json\n\n\
                             A model that speaks all the time: answerback sim load-model")]
     Load(LoadArgs),
+    /// Feed recorded calls to the core again: the same commands, or the first drift.
+    #[command(after_help = "Examples:\n  answerback replay data/recordings\n  answerback replay --times 1000 \
+                            tests/fixtures/recordings/v1/booking\n\nThe exit code is 1 when a call drifts.")]
+    Replay(ReplayArgs),
+    /// Run another voice detector over a recorded call, and show the turn decisions that move.
+    #[command(after_help = "Example:\n  answerback rehear tests/fixtures/recordings/v1/booking --detector earshot")]
+    Rehear(RehearArgs),
+    /// Play recorded calls under another policy, and compare the measures.
+    #[command(
+        after_help = "Example:\n  answerback what-if --set gate.quiet_ms=400 --plot quiet.svg data/recordings\n\n\
+                            docs/replay.md says what of this is exact and what is modelled."
+    )]
+    WhatIf(WhatIfArgs),
+    /// Recorded calls: hand them on.
+    #[command(subcommand)]
+    Calls(CallsVerb),
     /// Start one part of the simulated outside world by itself.
     #[command(subcommand, hide = true)]
     Sim(SimPart),
@@ -78,6 +94,70 @@ pub(crate) struct ServeArgs {
     /// Stop, gracefully, when standard input is closed: whoever started us is gone or done with us.
     #[arg(long, hide = true)]
     pub while_stdin_open: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Recordings, or folders of them.
+    #[arg(required = true, value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// How often each is replayed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub times: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DetectorName {
+    Webrtc,
+    Earshot,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RehearArgs {
+    /// One recording.
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+    #[arg(long, value_enum, default_value = "earshot")]
+    pub detector: DetectorName,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhatIfArgs {
+    /// A recording, or a folder of them.
+    #[arg(value_name = "PLACE")]
+    pub place: PathBuf,
+    /// A key of the policy and its other value, such as gate.quiet_ms=400. May be given again.
+    #[arg(long = "set", value_name = "KEY=VALUE", required = true)]
+    pub overrides: Vec<String>,
+    /// Draw the comparison into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CallsVerb {
+    /// Copy a recording without numbers, words, arguments and voices; it replays as before.
+    #[command(after_help = "Example:\n  answerback calls export data/recordings/MZ1 /tmp/clean --voice tone")]
+    Export(ExportArgs),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportedVoice {
+    Silence,
+    /// A tone wherever somebody spoke.
+    Tone,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// One recording.
+    #[arg(value_name = "DIR")]
+    pub from: PathBuf,
+    /// A folder that is not there yet.
+    #[arg(value_name = "NEW")]
+    pub to: PathBuf,
+    #[arg(long, value_enum, default_value = "silence")]
+    pub voice: ExportedVoice,
 }
 
 #[derive(Debug, Args)]

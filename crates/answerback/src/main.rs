@@ -8,11 +8,12 @@ mod demo;
 mod load;
 mod logs;
 mod outside;
+mod recordings;
 mod serve;
 mod sound;
 mod terminal;
 
-use args::{Cli, Verb};
+use args::{CallsVerb, Cli, Verb};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -40,6 +41,10 @@ fn main() -> ExitCode {
         Verb::PrintConfig(args) => config::print(&args),
         Verb::Call(args) => runtime.block_on(call::call(args)),
         Verb::Load(args) => runtime.block_on(load::load(args)),
+        Verb::Replay(args) => recordings::replay(&args),
+        Verb::Rehear(args) => recordings::rehear(&args),
+        Verb::WhatIf(args) => recordings::what_if(&args),
+        Verb::Calls(CallsVerb::Export(args)) => recordings::export(&args),
         Verb::Sim(part) => runtime.block_on(outside::run(part)),
     };
     // A blocking read of stdin cannot be interrupted; nobody waits for it.

@@ -1,0 +1,76 @@
+//! Recorded calls from the command line. What replaying means is `docs/replay.md`.
+
+use crate::args::{DetectorName, ExportArgs, ExportedVoice, RehearArgs, ReplayArgs, WhatIfArgs};
+use crate::{FAILED, FINE};
+use anyhow::{Context, bail};
+use audio::Detector;
+use replay::{Voice, find_recordings, replay_dir, scrub};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// The score that the network's author advises.
+const EARSHOT_THRESHOLD: f32 = 0.5;
+
+pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let mut drifted = false;
+    for place in &args.places {
+        let found = find_recordings(place)?;
+        if found.is_empty() {
+            bail!("there is no recording in {}: one is a folder with call.jsonl in it", place.display());
+        }
+        for recording in found {
+            drifted |= !replays(&recording, args.times)?;
+        }
+    }
+    Ok(if drifted { FAILED } else { FINE })
+}
+
+fn replays(recording: &std::path::Path, times: u32) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    let mut report = replay_dir(recording)?;
+    for _ in 1..times {
+        report = replay_dir(recording)?;
+    }
+    let (name, took) = (recording.display(), began.elapsed().as_secs_f64());
+    if let Some(drift) = report.drift {
+        println!("{name}: DRIFT\n{drift}");
+        return Ok(false);
+    }
+    let call_s = report.lasted.as_ms() as f64 / 1_000.0;
+    let often = if times == 1 { String::new() } else { format!(", {times} times") };
+    let tail = report.tail.map(|tail| format!("{tail:?}")).unwrap_or_default();
+    println!(
+        "{name}: no drift in {} steps ({call_s:.1} s of call{often}) in {took:.2} s; the log {tail}",
+        report.steps
+    );
+    Ok(true)
+}
+
+pub(crate) fn rehear(args: &RehearArgs) -> anyhow::Result<ExitCode> {
+    let detector = match args.detector {
+        DetectorName::Webrtc => Detector::default(),
+        DetectorName::Earshot => Detector::Earshot { threshold: EARSHOT_THRESHOLD },
+    };
+    print!("{}", replay::rehear(&args.recording, detector)?);
+    Ok(FINE)
+}
+
+pub(crate) fn what_if(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
+    let report = replay::what_if(&args.place, &args.overrides)?;
+    print!("{}", report.table());
+    if let Some(plot) = &args.plot {
+        std::fs::write(plot, report.svg()).with_context(|| format!("cannot write {}", plot.display()))?;
+        println!("plot: {}", plot.display());
+    }
+    Ok(FINE)
+}
+
+pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let voice = match args.voice {
+        ExportedVoice::Silence => Voice::Silence,
+        ExportedVoice::Tone => Voice::Tone,
+    };
+    scrub(&args.from, &args.to, voice)?;
+    println!("{}", args.to.display());
+    Ok(FINE)
+}
