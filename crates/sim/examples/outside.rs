@@ -6,7 +6,10 @@
 //! outside load-model 127.0.0.1:9200
 //! outside call       https://voice.example.com/twilio/voice call.toml 127.0.0.1:8080     (token in AUTH_TOKEN)
 //! outside load       ws://127.0.0.1:9000/ CALLS SECONDS [PID]
+//! outside load-calls https://voice.example.com/twilio/voice 127.0.0.1:8080 CALLS SECONDS [PID]    (token in AUTH_TOKEN)
 //! ```
+//!
+//! The load verbs print a table, or one line of JSON when `JSON` is set in the environment.
 
 use sim::booking::{self, BookingConfig};
 use sim::load::{self, LoadPlan, Target};
@@ -51,14 +54,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("{}", serde_json::to_string_pretty(&result)?);
         }
         ["load", url, calls, seconds, ref rest @ ..] => {
-            let mut plan = LoadPlan::new(Target::Stream { url: url.to_owned() }, calls.parse()?, seconds.parse()?);
-            plan.pid = rest.first().map(|pid| pid.parse()).transpose()?;
-            print!("{}", load::run(plan).await?);
+            let plan = LoadPlan::new(Target::Stream { url: url.to_owned() }, calls.parse()?, seconds.parse()?);
+            measure(plan, rest).await?;
+        }
+        ["load-calls", voice_url, addr, calls, seconds, ref rest @ ..] => {
+            let target = Target::Webhook {
+                voice_url: voice_url.to_owned(),
+                auth_token: std::env::var("AUTH_TOKEN")?,
+                connect_addr: Some(addr.parse()?),
+            };
+            measure(LoadPlan::new(target, calls.parse()?, seconds.parse()?), rest).await?;
         }
         _ => {
-            eprintln!("outside booking|model|load-model|call|load …: see the head of this file");
+            eprintln!("outside booking|model|load-model|call|load|load-calls …: see the head of this file");
             std::process::exit(2);
         }
+    }
+    Ok(())
+}
+
+async fn measure(mut plan: LoadPlan, rest: &[&str]) -> Result<(), Box<dyn Error>> {
+    plan.pid = rest.first().map(|pid| pid.parse()).transpose()?;
+    let report = load::run(plan).await?;
+    match std::env::var_os("JSON") {
+        Some(_) => println!("{}", serde_json::to_string(&report)?),
+        None => print!("{report}"),
     }
     Ok(())
 }
