@@ -1,7 +1,8 @@
 //! What a 20 ms frame costs on its whole way without the sockets: `cargo bench -p call --bench frame`.
 //! Prints the median of 21 runs of 20,000 frames; performance.md's budget is 3 µs a frame.
 
-use audio::{Detector, mulaw};
+use audio::Detector;
+use audio::g711::MULAW;
 use bytes::BytesMut;
 use conversation::{Command, Conversation, Input, Policy};
 use models::openai_realtime::ids::Ids;
@@ -56,7 +57,7 @@ fn caller_frames(what: &str, detector: Detector) {
             unreachable!("it is media")
         };
         black_box(line.place(CallTime(at), &label, Samples(codes.len() as u32)));
-        mulaw::decode(&codes, &mut samples);
+        MULAW.decode(&codes, &mut samples);
         let evidence = ears.hear(&samples);
         out.clear();
         model_wire::append(&codes, &mut out);

@@ -73,6 +73,7 @@ impl Desk for SilentDesk {
     async fn next(&mut self) -> Option<WorkEvent> {
         std::future::pending().await
     }
+    async fn close(self, _: bool) {}
 }
 
 /// How the model's sound comes.
@@ -113,7 +114,8 @@ fn call_on_this_thread(
         let mut phone = TwilioSocket::accept(io, SocketConfig::default()).await;
         while !matches!(phone.next(&mut Vec::new()).await.unwrap(), Inbound::Started(_)) {}
         COUNTED.set(Some(count));
-        let (report, _) = call::run(CallSetup {
+        let report = call::run(CallSetup {
+            recorder: None,
             phone,
             desk: SilentDesk,
             model: model_at(model),
