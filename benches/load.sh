@@ -24,8 +24,8 @@ command -v taskset >/dev/null 2>&1 || { echo "load.sh: taskset is missing (packa
 # Each call is two sockets at the server and four at the outside.
 ulimit -n "$((calls * 6 + 1024))" 2>/dev/null || echo "load.sh: no more open files than $(ulimit -n) are allowed" >&2
 
-cargo build --profile "$profile" -p sim --example outside --example bare_bridge
-cargo build --profile "$profile" -p server --example serve
+# One command: two would choose features apart from each other and build the common crates twice.
+cargo build --profile "$profile" -p sim -p server --example outside --example bare_bridge --example serve
 built=${CARGO_TARGET_DIR:-target}/$profile/examples
 
 runs=$(mktemp -d)
@@ -61,6 +61,8 @@ listening() {
 export AUTH_TOKEN=load_run_token
 export ANSWERBACK__TWILIO__AUTH_TOKEN=$AUTH_TOKEN
 export ANSWERBACK__SERVER__BIND=127.0.0.1:$server_port
+# Signed for, never looked up: the generator connects to the address.
+export ANSWERBACK__SERVER__PUBLIC_URL=https://load.example.com
 export ANSWERBACK__SERVER__MAX_CALLS=$((calls + 100))
 export ANSWERBACK__MODEL__BASE_URL=ws://127.0.0.1:$model_port/v1
 export ANSWERBACK__MODEL__API_KEY=load
@@ -81,7 +83,7 @@ run() {
     complete)
         ANSWERBACK__SERVER__DATA_DIR=$runs/data-$2 start "$server_core" "$runs/$1-$2.log" "$built/serve" config
         listening "$server_port"
-        JSON=1 taskset -c "$load_core" "$built/outside" load-calls "http://127.0.0.1:$server_port/twilio/voice" \
+        JSON=1 taskset -c "$load_core" "$built/outside" load-calls https://load.example.com/twilio/voice \
             "127.0.0.1:$server_port" "$calls" "$seconds" "$pid" >"$out"
         ;;
     esac
@@ -99,20 +101,24 @@ row() {
         }
         function within(text, key) { return substr(text, index(text, "\"" key "\":{")) }
         {
-            printf "%-9s %2d %8.3f %6.1f %9.2f %9.2f %9.2f %9.2f %8.1f %6d %5d %9.2f %6.1f %6s\n", who, n,
+            connected = number($0, "connected")
+            pace = connected * number($0, "seconds")
+            printf "%-9s %2d %8.3f %6.1f %9.2f %9.2f %9.2f %9.2f %8.1f %6d %5d %6.1f %6.1f %9.2f %6.1f %6s\n", who, n,
                 number($0, "cpu_ms_per_call_second"), number($0, "server_cpu_percent"),
                 number(within($0, "barge_in"), "p50_ms"), number(within($0, "barge_in"), "p99_ms"),
                 number(within($0, "lateness"), "p50_ms"), number(within($0, "lateness"), "p99_ms"),
-                number($0, "resident_kb_per_call"), number($0, "connected"),
+                number($0, "resident_kb_per_call"), connected,
                 number($0, "failed_connects") + number($0, "lost_streams") + number($0, "unanswered_barge_ins"),
+                pace ? number($0, "sent_frames") / pace : 0, pace ? number($0, "received_frames") / pace : 0,
                 number(within($0, "generator_late"), "p99_ms"), number($0, "generator_cpu_percent"), load
         }' | tee -a "$runs/table"
 }
 
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%F), $(uname -sr), $(nproc) cores: $calls calls for $seconds s, profile $profile"
 echo "CPU: ms of the server for a call-second. KB: resident growth a call. load: load average after the run."
-printf '%-9s %2s %8s %6s %9s %9s %9s %9s %8s %6s %5s %9s %6s %6s\n' \
-    server n CPU core% barge50 barge99 late50 late99 KB calls bad gen.p99 gen.% load
+echo "in/s, out/s: media messages a call-second; fewer than 50 in, and the machine was too busy for the run to count."
+printf '%-9s %2s %8s %6s %9s %9s %9s %9s %8s %6s %5s %6s %6s %9s %6s %6s\n' \
+    server n CPU core% barge50 barge99 late50 late99 KB calls bad in/s out/s gen.p99 gen.% load
 n=1
 while [ "$n" -le "$rounds" ]; do
     run bare "$n"

@@ -11,7 +11,7 @@ use models::{ModelError, ModelSocket, SessionConfig};
 use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -170,6 +170,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         let mut draining = false;
         let mut chores_at = self.started + CHORES_EVERY;
         let mut timer = Box::pin(sleep_until(chores_at));
+        // Kept over the rounds: a fresh one would enter and leave the token's list of waiters twice a frame.
+        let mut cancelled = pin!(cancel.cancelled());
+        let mut drained = pin!(drain.cancelled());
         while self.end.is_none() {
             caller_audio.clear();
             self.model_audio.clear();
@@ -179,8 +182,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 let Self { phone, model, desk, model_audio, .. } = self;
                 tokio::select! {
                     biased;
-                    () = cancel.cancelled() => Event::Cancel,
-                    () = drain.cancelled(), if !draining => Event::Drain,
+                    () = cancelled.as_mut() => Event::Cancel,
+                    () = drained.as_mut(), if !draining => Event::Drain,
                     inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
                     told = next_of(model, model_audio) => told,
                     work = desk.next() => Event::Work(work),

@@ -44,7 +44,12 @@ impl Playout {
         if let Some(kept) = self.live.iter_mut().find(|kept| kept.playback == playback) {
             debug_assert_eq!(kept.start, from, "audio is sent in order");
             let count = ((to - from).0 as usize).min(kept.bytes.len());
-            frame.extend(kept.bytes.drain(..count));
+            // By slices: the ring's own iterator would go byte by byte.
+            let (front, back) = kept.bytes.as_slices();
+            let in_front = count.min(front.len());
+            frame.extend_from_slice(&front[..in_front]);
+            frame.extend_from_slice(&back[..count - in_front]);
+            kept.bytes.drain(..count);
             kept.start = to;
         }
         let whole = frame.len().div_ceil(FRAME_BYTES) * FRAME_BYTES;

@@ -26,8 +26,12 @@ use vocab::work::{WorkCommand, WorkEvent};
 
 const FRAME: Duration = Duration::from_millis(20);
 /// The greeting begins, every buffer reaches its size, the first marks come back.
-const WARM_UP_FRAMES: u32 = 75;
-const COUNTED_FRAMES: u32 = 150;
+const WARM_UP_FRAMES: u32 = 60;
+const COUNTED_FRAMES: u32 = 100;
+/// Early in the warm-up both sides deliver at once what they then need not send for a while, so that a machine that
+/// stumbles later finds every buffer grown: the counted part must not depend on its load.
+const STUMBLE: u32 = 5;
+const CATCH_UP: u32 = 6;
 thread_local! {
     /// Where the allocations of this thread are counted, if they are.
     static COUNTED: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
@@ -162,11 +166,21 @@ async fn be_the_model(listener: TcpListener, pace: Pace, appended: Arc<AtomicUsi
     let session = json!({ "type": "realtime", "audio": { "input": format, "output": format } });
     peer.send(Message::text(json!({ "type": "session.created", "session": session }).to_string())).await.unwrap();
     let mut voice: Option<tokio::time::Interval> = None;
+    let mut ticks = 0;
     loop {
         let text = tokio::select! {
             text = next_text(&mut peer) => text,
             _ = async { voice.as_mut().expect("it is only polled when it is there").tick().await }, if voice.is_some() => {
-                peer.send(delta()).await.unwrap();
+                ticks += 1;
+                let pieces = match ticks {
+                    STUMBLE => CATCH_UP + 1,
+                    _ if ticks > STUMBLE && ticks <= STUMBLE + CATCH_UP => 0,
+                    _ => 1,
+                };
+                for _ in 0..pieces {
+                    peer.feed(delta()).await.unwrap();
+                }
+                peer.flush().await.unwrap();
                 continue;
             }
         };
@@ -207,6 +221,16 @@ struct Heard {
     allocations: usize,
 }
 
+/// A frame of a quiet line, counted from 1.
+fn media(frame: u32) -> Message {
+    // 160 bytes of μ-law in base64.
+    let payload = "f/9/".repeat(53) + "fw==";
+    let (sequence, at_ms) = (frame + 1, frame * 20);
+    Message::text(format!(
+        r#"{{"event":"media","sequenceNumber":"{sequence}","media":{{"track":"inbound","chunk":"{frame}","timestamp":"{at_ms}","payload":"{payload}"}},"streamSid":"MZ1"}}"#
+    ))
+}
+
 /// A caller on the line, which plays what it gets and returns each mark when its sound has played.
 async fn be_the_carrier(addr: SocketAddr, count: &'static AtomicUsize) -> Heard {
     let io = TcpStream::connect(addr).await.unwrap();
@@ -217,17 +241,23 @@ async fn be_the_carrier(addr: SocketAddr, count: &'static AtomicUsize) -> Heard 
     ))
     .await
     .unwrap();
-    // 20 ms of a quiet line, 160 bytes of μ-law in base64.
-    let payload = "f/9/".repeat(53) + "fw==";
     let began = Instant::now();
     let mut heard = Heard::default();
     let mut line = tokio::time::interval(FRAME);
     let mut buffer_end = began;
     let mut marks: Vec<(Instant, String)> = Vec::new();
-    let mut frames = 0;
+    let (mut frames, mut ticks) = (0, 0);
     while frames < WARM_UP_FRAMES + COUNTED_FRAMES {
         tokio::select! {
             _ = line.tick() => {
+                ticks += 1;
+                if ticks > STUMBLE && ticks <= STUMBLE + CATCH_UP * 3 {
+                    continue;
+                }
+                for _ in 0..if ticks == STUMBLE { CATCH_UP * 3 } else { 0 } {
+                    frames += 1;
+                    peer.feed(media(frames)).await.unwrap();
+                }
                 frames += 1;
                 if frames == WARM_UP_FRAMES {
                     heard = Heard::default();
@@ -239,11 +269,7 @@ async fn be_the_carrier(addr: SocketAddr, count: &'static AtomicUsize) -> Heard 
                     peer.feed(Message::text(echo)).await.unwrap();
                     heard.marks += 1;
                 }
-                let text = format!(
-                    r#"{{"event":"media","sequenceNumber":"{}","media":{{"track":"inbound","chunk":"{frames}","timestamp":"{}","payload":"{payload}"}},"streamSid":"MZ1"}}"#,
-                    frames + 1, frames * 20
-                );
-                peer.send(Message::text(text)).await.unwrap();
+                peer.send(media(frames)).await.unwrap();
             }
             text = next_text(&mut peer) => {
                 let message: Value = serde_json::from_str(&text.expect("the call goes on")).unwrap();
@@ -284,16 +310,16 @@ fn steady_call(pace: Pace, watch: Watch) -> Heard {
 }
 
 #[test]
-fn three_seconds_of_sound_both_ways_allocate_nothing_when_the_model_speaks_in_real_time() {
+fn two_seconds_of_sound_both_ways_allocate_nothing_when_the_model_speaks_in_real_time() {
     let heard = steady_call(Pace::AsSpoken, Box::new(|_, _| {}));
-    assert!(heard.media >= 40 && heard.marks >= 10, "{heard:?}");
+    assert!(heard.media >= 25 && heard.marks >= 8, "{heard:?}");
     assert_eq!(heard.allocations, 0, "{heard:?}");
 }
 
 #[test]
-fn three_seconds_of_sound_both_ways_allocate_nothing_when_the_call_paces_a_burst() {
+fn two_seconds_of_sound_both_ways_allocate_nothing_when_the_call_paces_a_burst() {
     let heard = steady_call(Pace::Burst, Box::new(|_, _| {}));
-    assert!(heard.media >= 25 && heard.marks >= 10, "{heard:?}");
+    assert!(heard.media >= 15 && heard.marks >= 8, "{heard:?}");
     assert_eq!(heard.allocations, 0, "{heard:?}");
 }
 

@@ -34,8 +34,9 @@ use vocab::model::{ModelCommand, ModelEvent};
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The whole closing handshake; a peer that does not answer it is left behind.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Tungstenite's default of 128 KiB a socket costs half the CPU and twelve times the memory of a call.
-pub const READ_BUFFER_BYTES: usize = 8 * 1024;
+/// A longer message grows the buffer by itself. Tungstenite fills it with zeroes before each look at the socket: its default
+/// of 128 KiB costs half the CPU and twelve times the memory of a call.
+pub const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// Queued bytes above which tungstenite writes without being flushed.
 pub const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 /// Largest message taken. Audio comes in pieces of some kilobytes; the largest known event echoes a whole session.
