@@ -31,6 +31,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_RETRIES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1_000)];
 /// A call that reached its longest length may finish its sentence for so long.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+/// A full desk gets this often, this far apart, to take what was last asked of it: two seconds.
+const LAST_DESK_TRIES: u32 = 100;
+const DESK_PAUSE: Duration = Duration::from_millis(20);
 /// WebSocket close codes (RFC 6455, 7.4.1).
 const CLOSE_NORMAL: u16 = 1000;
 
@@ -102,6 +105,10 @@ pub(crate) struct Actor<S, D> {
     last_media: Instant,
     opened: Option<Instant>,
     ready: bool,
+    /// The call reached its longest length: its drain ends it for good.
+    pub(crate) too_long: bool,
+    /// The carrier does not read what we send.
+    pub(crate) unsendable: Option<PhoneError>,
     limits: CallLimits,
 }
 
@@ -143,6 +150,8 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         last_media: now,
         opened: None,
         ready: false,
+        too_long: false,
+        unsendable: None,
         limits,
     };
     actor.step(CallTime(0), Input::CallStarted { greeting });
@@ -210,7 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }
             if now >= chores_at {
                 chores_at = now + CHORES_EVERY;
-                draining |= self.chores(at, now, draining);
+                self.chores(at, now);
             }
         }
     }
@@ -298,8 +307,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         self.step(at, Input::Model(event));
     }
 
-    /// What needs looking at now and then. Returns whether the call began to drain.
-    fn chores(&mut self, at: CallTime, now: Instant, draining: bool) -> bool {
+    /// What needs looking at now and then.
+    fn chores(&mut self, at: CallTime, now: Instant) {
         self.retry_desk();
         if let Some(silence) = self.inbound.inject_silence(at, self.conversation.caller_is_speaking()) {
             tracing::warn!("the carrier stopped sending while the caller spoke");
@@ -314,21 +323,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         let age = now.duration_since(self.started);
         if age > self.limits.max_call + LAST_WORDS {
             self.over(at, CallEnd::Finished { reason: "the call reached its longest length".into() });
-        } else if age > self.limits.max_call && !draining {
+        } else if age > self.limits.max_call && !self.too_long {
+            self.too_long = true;
             self.step(at, Input::DrainRequested);
-            return true;
         }
-        false
     }
 
-    fn over(&mut self, at: CallTime, end: CallEnd) {
+    pub(crate) fn over(&mut self, at: CallTime, end: CallEnd) {
         self.step(at, Input::StreamEnded);
         self.end.get_or_insert(end);
     }
 
     async fn finish(mut self) -> CallReport {
         let lasted = self.started.elapsed();
-        self.retry_desk();
+        // What was heard must reach the store before the desk closes.
+        for _ in 0..LAST_DESK_TRIES {
+            self.retry_desk();
+            if self.desk_waiting.is_empty() {
+                break;
+            }
+            tokio::time::sleep(DESK_PAUSE).await;
+        }
         if let Some(mut recorder) = self.recorder.take() {
             recorder.end();
         }

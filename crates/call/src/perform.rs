@@ -37,6 +37,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         while let Some(event) = self.desk_answers.pop_front() {
             self.step(at, Input::Work(event));
         }
+        if self.end.is_none()
+            && let Some(error) = self.unsendable.take()
+        {
+            self.over(at, CallEnd::StreamLost { reason: error.to_string() });
+        }
     }
 
     fn perform(&mut self, at: CallTime, command: Command) {
@@ -68,6 +73,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             Command::Measure { measure, ms } => metrics::histogram!(measure.name()).record(f64::from(ms)),
             Command::CloseStream { reason } => {
                 self.end.get_or_insert(match reason {
+                    CloseReason::Drained if self.too_long => {
+                        CallEnd::Finished { reason: "the call reached its longest length".into() }
+                    }
                     CloseReason::Drained => CallEnd::Cancelled,
                     CloseReason::ModelLost { reason } => CallEnd::ModelLost { reason },
                     CloseReason::ModelRefused { code } => {
@@ -82,7 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     /// A carrier that does not read what we send is as good as gone.
     fn said(&mut self, sent: Result<(), PhoneError>) {
         if let Err(error) = sent {
-            self.end.get_or_insert(CallEnd::StreamLost { reason: error.to_string() });
+            self.unsendable.get_or_insert(error);
         }
     }
 

@@ -5,8 +5,8 @@ use crate::command::{Command, Measure};
 use crate::conversation::{Conversation, measure};
 use crate::decision::Decision;
 use crate::gate::GateReason;
-use vocab::Samples;
 use vocab::model::ModelCommand;
+use vocab::{ResponseId, Samples};
 
 impl Conversation {
     /// Somebody makes a sound: stop feeding the carrier. The lead plays on, longer than a false start can last.
@@ -25,20 +25,27 @@ impl Conversation {
     pub(crate) fn barge_in(&mut self, out: &mut Vec<Command>) -> bool {
         out.push(Command::Explain(Decision::SpeechConfirmed));
         let had_the_floor = self.playback.is_live() || self.responses.in_slot().is_some();
-        self.cut_voice(out);
+        let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
+        let cut = self.cut_voice(out);
+        // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it.
+        for id in slot.into_iter().chain(cut) {
+            for group in self.responses.get(id).map(|response| response.answers.clone()).unwrap_or_default() {
+                self.work.owe_again(group);
+            }
+        }
         self.withdraw_unsaid(GateReason::CallerSpeaking, out);
         had_the_floor
     }
 
-    /// Clear first: the ear goes before the books.
-    pub(crate) fn cut_voice(&mut self, out: &mut Vec<Command>) {
+    /// Clear first: the ear goes before the books. Returns the responses that were not heard to their end.
+    pub(crate) fn cut_voice(&mut self, out: &mut Vec<Command>) -> Vec<ResponseId> {
         let cut = self.playback.clear(self.now, out);
         if let Some(response) = self.responses.in_slot()
             && self.responses.cancel(self.now, response)
         {
             out.push(Command::Model(ModelCommand::CancelResponse { response }));
         }
-        let Some(cut) = cut else { return };
+        let Some(cut) = cut else { return Vec::new() };
         for response in &cut.responses {
             self.responses.cancel(self.now, *response);
         }
@@ -58,5 +65,6 @@ impl Conversation {
             out.push(measure(Measure::CancelledResponseUnheard, u64::from(cut.unheard.ms().0)));
         }
         out.push(Command::Explain(Decision::BargedIn { responses: cut.responses, unheard: cut.unheard.ms() }));
+        cut.unfinished
     }
 }

@@ -1,4 +1,4 @@
-//! The router: takes an input, hands it to the clock that owns it, and lets the consequences settle. Nothing is judged here.
+//! The router: takes an input, hands it to the clock that owns it, and lets the consequences settle (`speak.rs`).
 
 use crate::command::{CloseReason, Command, Measure};
 use crate::deadline::{Deadline, Deadlines};
@@ -139,18 +139,14 @@ impl Conversation {
             moved = true;
             match deadline {
                 // The pump runs, and the gate judges, when the step settles.
-                Deadline::SendDue | Deadline::QuietOver | Deadline::AnswerWait | Deadline::DeliveryStale => {}
+                Deadline::SendDue
+                | Deadline::QuietOver
+                | Deadline::AnswerWait
+                | Deadline::DeliveryStale
+                | Deadline::SaveOverdue => {}
                 Deadline::MarkLost => self.playback.give_up_marks(self.now, &self.policy.playback),
                 Deadline::FenceLost => self.playback.give_up_fence(),
-                Deadline::ModelTurnEnd => {
-                    if self.turn.open_turn().is_some() && !self.turn.caller_is_speaking() {
-                        self.close_turn(TurnEndedBy::Timeout, out);
-                        // What the model does not take for speech (a cough) needs no answer, unless it silenced us.
-                        if !std::mem::take(&mut self.cut_by_turn) {
-                            self.owed.turn = None;
-                        }
-                    }
-                }
+                Deadline::ModelTurnEnd => self.turn_timed_out(out),
                 Deadline::CreateTimeout => {
                     if let Some(response) = self.responses.in_slot() {
                         out.push(Command::Model(ModelCommand::CancelResponse { response }));
@@ -160,6 +156,15 @@ impl Conversation {
                 Deadline::CancelTimeout => {
                     if let Some(ended) = self.responses.close_cancelled() {
                         self.response_ended(ended, out);
+                    }
+                }
+                Deadline::GenerationStalled => {
+                    if let Some(ended) = self.responses.stalled() {
+                        let response = ended.response;
+                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
+                        self.response_ended(ended, out);
+                        // Whatever still comes of it is late.
+                        self.responses.cancel(self.now, response);
                     }
                 }
                 Deadline::RetryDue => self.responses.retry_now(),
@@ -179,34 +184,63 @@ impl Conversation {
         let Some(change) = self.turn.hear(self.now, samples, evidence, &self.policy.turn) else { return false };
         match change {
             VoiceChange::Started => self.hold_voice(out),
-            VoiceChange::Retracted => self.resume_voice(out),
-            VoiceChange::Confirmed => {
-                self.cut_by_turn |= self.barge_in(out);
-                self.deadlines.set(Deadline::ModelTurnEnd, None);
-                if let Some(turn) = self.turn.open() {
-                    out.push(Command::Explain(Decision::TurnOpened { turn }));
-                }
+            VoiceChange::Retracted => {
+                self.resume_voice(out);
+                self.caller_fell_quiet(out);
             }
+            VoiceChange::Confirmed => self.caller_takes_the_floor(out),
             VoiceChange::Paused => {}
+            // The model took the pause for the end of the turn, and the caller goes on: they have the floor again.
+            VoiceChange::Continued if self.turn.open_turn().is_none() => self.caller_takes_the_floor(out),
             VoiceChange::Continued => self.deadlines.set(Deadline::ModelTurnEnd, None),
             VoiceChange::Stopped => {
                 out.push(Command::Explain(Decision::SpeechEnded));
-                match self.turn.ended_by_quiet(&self.policy.turn) {
-                    Some(by) => {
-                        if by == TurnEndedBy::Hangover {
-                            out.push(Command::Model(ModelCommand::CommitTurn));
-                        }
-                        self.close_turn(by, out);
-                    }
-                    None if self.turn.open_turn().is_some() => {
-                        let patience = u64::from(self.policy.turn.model_end_timeout_ms);
-                        self.deadlines.set(Deadline::ModelTurnEnd, Some(self.now.plus_ms(patience)));
-                    }
-                    None => {}
-                }
+                self.caller_fell_quiet(out);
             }
         }
         true
+    }
+
+    fn caller_takes_the_floor(&mut self, out: &mut Vec<Command>) {
+        self.cut_by_turn |= self.barge_in(out);
+        self.deadlines.set(Deadline::ModelTurnEnd, None);
+        if let Some(turn) = self.turn.open() {
+            out.push(Command::Explain(Decision::TurnOpened { turn }));
+        }
+    }
+
+    /// The open turn ends, or the model gets its time to end it.
+    fn caller_fell_quiet(&mut self, out: &mut Vec<Command>) {
+        match self.turn.ended_by_quiet(&self.policy.turn) {
+            Some(by) => {
+                if by == TurnEndedBy::Hangover {
+                    out.push(Command::Model(ModelCommand::CommitTurn));
+                }
+                self.close_turn(by, out);
+            }
+            None if self.turn.open_turn().is_some() => {
+                let patience = u64::from(self.policy.turn.model_end_timeout_ms);
+                self.deadlines.set(Deadline::ModelTurnEnd, Some(self.now.plus_ms(patience)));
+            }
+            None => {}
+        }
+    }
+
+    /// The model's turn detection never said a word about it.
+    fn turn_timed_out(&mut self, out: &mut Vec<Command>) {
+        if self.turn.open_turn().is_none() || self.turn.caller_is_speaking() {
+            // Falling quiet sets the deadline anew.
+            return;
+        }
+        let by = if self.turn.is_committed() { TurnEndedBy::Model } else { TurnEndedBy::Timeout };
+        let before = self.owed.turn;
+        let silenced_us = self.cut_by_turn;
+        self.close_turn(by, out);
+        self.cut_by_turn = false;
+        // What the model does not take for speech (a cough) needs no answer, unless it silenced us.
+        if by == TurnEndedBy::Timeout && !silenced_us {
+            self.owed.turn = before;
+        }
     }
 
     fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
@@ -287,17 +321,24 @@ impl Conversation {
     }
 
     fn audio_received(&mut self, model: ModelResponseId, item: ModelItemId, samples: Samples, out: &mut Vec<Command>) {
-        let id = match self.responses.by_model(model) {
-            Some(id) => id,
-            None => self.responses.created(self.now, model, None),
-        };
+        // Only a response that was announced is heard: what comes for a forgotten one belongs to nobody.
+        let Some(id) = self.responses.by_model(model) else { return };
         let Some(response) = self.responses.get_mut(id) else { return };
+        let new_item = !response.items.contains(&item);
+        if new_item {
+            response.items.push(item);
+        }
         if response.cancelled_at.is_some() {
             if !std::mem::replace(&mut response.late, true) {
                 out.push(Command::Explain(Decision::LateForResponse { response: Some(id), what: LatePart::Audio }));
             }
+            if new_item {
+                // Nothing of it was heard, so the model must not remember it (R6).
+                out.push(Command::Model(ModelCommand::DeleteItem { item }));
+            }
             return;
         }
+        response.last_word = self.now;
         let first = !std::mem::replace(&mut response.sounded, true);
         response.silent = false;
         let (playback, from) = self.playback.receive(id, item, samples);
@@ -327,6 +368,7 @@ impl Conversation {
         let refusal = match id.and_then(|id| self.responses.get_mut(id)) {
             Some(response) if response.cancelled_at.is_none() => {
                 response.proposed_calls += 1;
+                response.last_word = self.now;
                 (response.proposed_calls > MAX_CALLS_A_RESPONSE).then_some(DropReason::TooManyCalls)
             }
             Some(_) | None => Some(DropReason::ResponseCancelled),
@@ -375,8 +417,10 @@ impl Conversation {
         let Some(response) = self.responses.get(id).cloned() else { return };
         if !response.sounded {
             self.history.never_sounded(id);
+            let why =
+                if response.cancelled_at.is_none() { GateReason::NothingCame } else { GateReason::CallerSpeaking };
             for delivery in &response.deliveries {
-                self.withdraw(delivery, GateReason::ResponseDue, out);
+                self.withdraw(delivery, why, out);
             }
         }
         let fruitless = !response.sounded && response.proposed_calls == 0;
@@ -493,7 +537,11 @@ impl Conversation {
         }
         self.playback.stream_ended(self.now);
         self.playbacks_ended(out);
-        self.withdraw_unsaid(GateReason::AlreadySettled, out);
+        self.withdraw_unsaid(GateReason::NobodyThere, out);
+        let silent = self.responses.in_slot().and_then(|id| self.responses.get(id)).filter(|asked| !asked.sounded);
+        for delivery in silent.map(|asked| asked.deliveries.clone()).unwrap_or_default() {
+            self.withdraw(&delivery, GateReason::NobodyThere, out);
+        }
         self.phase = Phase::Closed;
         self.deadlines = Deadlines::default();
     }

@@ -18,6 +18,8 @@ pub enum Deadline {
     CreateTimeout,
     /// The provider has not ended the response that we cancelled.
     CancelTimeout,
+    /// The provider has gone silent in the middle of a response.
+    GenerationStalled,
     /// An owed answer may be asked for again.
     RetryDue,
     /// A tool call has had its wait for a direct answer.
@@ -28,20 +30,24 @@ pub enum Deadline {
     QuietOver,
     /// Some delivery stops being news.
     DeliveryStale,
+    /// The disk has had its time to take an offer that an answer waits for.
+    SaveOverdue,
 }
 
-const ALL: [Deadline; 11] = [
+const ALL: [Deadline; 13] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
     Deadline::ModelTurnEnd,
     Deadline::CreateTimeout,
     Deadline::CancelTimeout,
+    Deadline::GenerationStalled,
     Deadline::RetryDue,
     Deadline::InlineWait,
     Deadline::AnswerWait,
     Deadline::QuietOver,
     Deadline::DeliveryStale,
+    Deadline::SaveOverdue,
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -27,6 +27,8 @@ pub enum GateReason {
     AlreadySettled,
     /// A response is saying it right now.
     BeingSaid,
+    /// The model was asked to say it and made nothing of it.
+    NothingCame,
     /// No longer news.
     Stale,
     /// It may have been heard before a crash: never volunteered as news.
@@ -38,6 +40,8 @@ pub enum GateReason {
     PlaybackLive,
     /// The caller's turn is open, or an answer is owed.
     ResponseDue,
+    /// The stream has ended.
+    NobodyThere,
     /// The silence is shorter than the quiet window.
     QuietTooShort,
     Quiet,
@@ -68,7 +72,7 @@ pub fn judge(now: &Snapshot, delivery: &DeliveryView, policy: &GatePolicy) -> (G
         (D::AttachToNextResponse, R::MayHaveBeenHeard)
     } else if delivery.offers >= policy.max_offers {
         (D::AttachToNextResponse, R::OfferedEnough)
-    } else if delivery.priority == Priority::Urgent && (now.playback_live || now.caller_speaking) {
+    } else if delivery.priority == Priority::Urgent && !now.urgent_voice && (now.playback_live || now.caller_speaking) {
         (D::InterruptAndDeliver, R::Urgent)
     } else if now.caller_speaking {
         (D::QueueUntilQuiet, R::CallerSpeaking)
@@ -93,6 +97,7 @@ mod tests {
         open_turn: None,
         response_owed: false,
         playback_live: false,
+        urgent_voice: false,
         quiet_ms: 10_000,
     };
     const NEWS: DeliveryView = DeliveryView {
@@ -129,6 +134,7 @@ mod tests {
             (SILENT, DeliveryView { offers: 3, ..NEWS }, D::AttachToNextResponse, R::OfferedEnough),
             (playing, urgent, D::InterruptAndDeliver, R::Urgent),
             (speaking, urgent, D::InterruptAndDeliver, R::Urgent),
+            (Snapshot { urgent_voice: true, ..playing }, urgent, D::QueueAfterPlayback, R::PlaybackLive),
             (Snapshot { quiet_ms: 0, ..SILENT }, urgent, D::DeliverNow, R::Quiet),
             (speaking, NEWS, D::QueueUntilQuiet, R::CallerSpeaking),
             (Snapshot { playback_live: true, ..speaking }, NEWS, D::QueueUntilQuiet, R::CallerSpeaking),

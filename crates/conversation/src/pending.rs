@@ -6,8 +6,12 @@ use crate::playback::{PlaybackEnd, PlaybackEndedBy};
 use crate::policy::GatePolicy;
 use std::collections::BTreeMap;
 use vocab::delivery::{DeliveryBrief, DeliveryChange, DeliveryState};
+use vocab::effect::Priority;
 use vocab::work::WorkCommand;
 use vocab::{AudioMs, CallTime, DeliveryId, ResponseId, Samples, SaveId};
+
+/// A disk that takes longer than this makes the caller wait for an answer: the answer then goes without the delivery.
+const SAVE_WAIT_MS: u64 = 1_000;
 
 #[derive(Clone, Debug)]
 pub struct Pending {
@@ -18,6 +22,7 @@ pub struct Pending {
     attached: bool,
     /// An `Offered` that is not durable yet: nobody may say it before.
     saving: Option<SaveId>,
+    offered_at: CallTime,
     /// The response that was asked to say it.
     pub said_by: Option<ResponseId>,
     /// Its last offer was cut short: the next one is shorter.
@@ -58,6 +63,16 @@ impl Pending {
     pub fn is_saving(&self) -> bool {
         self.saving.is_some()
     }
+
+    /// Until when an answer waits for the disk to take the offer that would join it.
+    fn save_awaited_until(&self) -> Option<CallTime> {
+        self.saving.map(|_| self.offered_at.plus_ms(SAVE_WAIT_MS))
+    }
+
+    /// A response is saying it, and it may interrupt.
+    pub fn is_urgent_voice(&self) -> bool {
+        self.said_by.is_some() && self.brief.priority == Priority::Urgent
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,6 +98,7 @@ impl PendingDeliveries {
                 stale_at,
                 attached: false,
                 saving: None,
+                offered_at: at,
                 said_by: None,
                 interrupted,
                 uncertain,
@@ -114,6 +130,11 @@ impl PendingDeliveries {
         self.waiting.values().filter(not_said).filter_map(|pending| pending.stale_at).min()
     }
 
+    /// When the last offer that an answer waits for is given up; `None` when nothing is waited for.
+    pub fn saves_awaited_until(&self) -> Option<CallTime> {
+        self.waiting.values().filter_map(Pending::save_awaited_until).max()
+    }
+
     fn save(&mut self, delivery: &DeliveryId, change: DeliveryChange) -> (SaveId, WorkCommand) {
         self.last_save = self.last_save.next();
         let save = self.last_save;
@@ -121,13 +142,14 @@ impl PendingDeliveries {
     }
 
     /// Asks the store to make it `offered`.
-    pub fn offer(&mut self, delivery: &DeliveryId, attached: bool) -> Option<WorkCommand> {
+    pub fn offer(&mut self, at: CallTime, delivery: &DeliveryId, attached: bool) -> Option<WorkCommand> {
         if !self.waiting.contains_key(delivery) {
             return None;
         }
         let (save, command) = self.save(delivery, DeliveryChange::Offered { attached });
         let pending = self.waiting.get_mut(delivery)?;
         pending.saving = Some(save);
+        pending.offered_at = at;
         pending.attached = attached;
         pending.brief.state = DeliveryState::Offered;
         pending.brief.offers += u32::from(!attached);
@@ -155,17 +177,19 @@ impl PendingDeliveries {
     }
 
     /// It was offered but nothing of it sounded: as before the offer.
-    pub fn withdraw(&mut self, delivery: &DeliveryId) -> Option<WorkCommand> {
+    /// `counts`: it was of its own accord, and the model made nothing of it.
+    pub fn withdraw(&mut self, delivery: &DeliveryId, counts: bool) -> Option<WorkCommand> {
         let pending = self.waiting.get_mut(delivery)?;
         pending.said_by = None;
         pending.saving = None;
         pending.judged = None;
-        pending.brief.offers = pending.brief.offers.saturating_sub(u32::from(!pending.attached));
+        let counts = counts || pending.attached;
+        pending.brief.offers = pending.brief.offers.saturating_sub(u32::from(!counts));
         pending.brief.state = pending.unsaid();
         let change = if pending.uncertain {
             DeliveryChange::Unproven { possible: AudioMs(0) }
         } else {
-            DeliveryChange::Withdrawn { attached: pending.attached }
+            DeliveryChange::Withdrawn { counts }
         };
         Some(self.save(delivery, change).1)
     }
@@ -181,7 +205,7 @@ impl PendingDeliveries {
         let heard = end.proven.ms();
         let change = if is_heard(end, policy) {
             DeliveryChange::Heard { heard }
-        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost {
+        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost || may_be_heard(end, policy) {
             // All went out and no evidence came back: neither news nor silence.
             DeliveryChange::Unproven { possible: end.possible.ms() }
         } else {
@@ -210,9 +234,18 @@ pub struct Verdict {
 
 /// Mark evidence for all but the last bit of the audio; of very short audio, for at least half.
 fn is_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
+    covers(end.proven, end, policy)
+}
+
+/// The stream ended before the evidence came, but by the clock the caller may have heard it.
+fn may_be_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
+    end.how == PlaybackEndedBy::StreamEnded && covers(end.possible, end, policy)
+}
+
+fn covers(heard: Samples, end: &PlaybackEnd, policy: &GatePolicy) -> bool {
     let Some(total) = end.total else { return false };
     let needed = total.saturating_sub(Samples::from_ms(policy.heard_slack_ms)).max(Samples(total.0 / 2));
-    total > Samples::ZERO && end.proven >= needed && end.proven.ms() > AudioMs(0)
+    total > Samples::ZERO && heard >= needed && heard.ms() > AudioMs(0)
 }
 
 #[cfg(test)]

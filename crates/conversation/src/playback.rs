@@ -13,6 +13,8 @@ use std::time::Duration;
 use vocab::audio::FRAME_BYTES;
 use vocab::{CallTime, Epoch, MarkName, ModelItemId, PlaybackId, ResponseId, Samples};
 
+/// Of an answer that was cut this close to its end nothing is missing.
+const TAIL: Samples = Samples::from_ms(300);
 const FRAME: Samples = Samples(FRAME_BYTES as u32);
 
 /// The sound of one response.
@@ -98,6 +100,8 @@ pub struct CutItem {
 pub struct Cut {
     pub items: Vec<CutItem>,
     pub responses: Vec<ResponseId>,
+    /// Those of them that the caller cannot have heard to the end.
+    pub unfinished: Vec<ResponseId>,
     /// Generated but never heard.
     pub unheard: Samples,
 }
@@ -252,8 +256,7 @@ impl PlaybackClock {
                     self.mark(place, out);
                 }
             }
-            if self.live[place].complete && self.live[place].unmarked > Samples::ZERO {
-                // The end of the generation was told after its last sample had gone out.
+            if self.needs_end_mark(place) {
                 self.mark(place, out);
             }
             let playback = &self.live[place];
@@ -264,6 +267,15 @@ impl PlaybackClock {
         }
         self.end_the_played(at);
         None
+    }
+
+    /// All of it has gone out and nothing on its way will prove the end: the generation's end was told after its last sample
+    /// had gone out, or the marks that would have proven it were given up.
+    fn needs_end_mark(&self, place: usize) -> bool {
+        let playback = &self.live[place];
+        let all_sent = playback.complete && playback.sent == playback.received && playback.sent > Samples::ZERO;
+        let proof_due = self.marks.iter().any(|mark| mark.playback == playback.id && mark.offset == playback.sent);
+        all_sent && playback.proven < playback.sent && !proof_due
     }
 
     fn mark(&mut self, place: usize, out: &mut Vec<Command>) {
@@ -336,6 +348,9 @@ impl PlaybackClock {
         for playback in std::mem::take(&mut self.live) {
             let possible = self.possible(&playback, at);
             cut.responses.push(playback.response);
+            if !playback.complete || possible + TAIL < playback.received {
+                cut.unfinished.push(playback.response);
+            }
             cut.unheard += playback.received.saturating_sub(possible);
             for (place, (item, start)) in playback.items.iter().enumerate() {
                 let end = playback.items.get(place + 1).map_or(playback.received, |(_, next)| *next);
@@ -359,17 +374,22 @@ impl PlaybackClock {
         Some(cut)
     }
 
-    /// The most that the caller can have heard of it: when in doubt, not heard.
+    /// The most that the caller can have heard of it, as far as marks and clock agree: when in doubt, not heard.
     fn possible(&self, playback: &Playback, at: CallTime) -> Samples {
+        // The next mark has not come back, so its audio has not all played.
+        let next_mark =
+            self.marks.iter().find(|mark| mark.playback == playback.id).map_or(playback.sent, |mark| mark.offset);
+        self.possible_by_clock(playback, at).min(next_mark).max(playback.proven)
+    }
+
+    /// The same without asking the marks, for when they may be lost.
+    fn possible_by_clock(&self, playback: &Playback, at: CallTime) -> Samples {
         let Some(started_at) = playback.started_at else { return Samples::ZERO };
         let in_buffer = Samples::in_duration(playback.sent_end.since(at));
         let by_lead = playback.sent.saturating_sub(in_buffer);
         let since_proof = at.since(playback.proven_at.unwrap_or(started_at));
         let by_proof = playback.proven + Samples::in_duration(since_proof);
-        // The next mark has not come back, so its audio has not all played.
-        let next_mark =
-            self.marks.iter().find(|mark| mark.playback == playback.id).map_or(playback.sent, |mark| mark.offset);
-        by_lead.min(by_proof).min(next_mark).max(playback.proven).min(playback.sent)
+        by_lead.min(by_proof).max(playback.proven).min(playback.sent)
     }
 
     /// When the oldest outstanding mark is given up.
@@ -409,7 +429,7 @@ impl PlaybackClock {
     pub fn stream_ended(&mut self, at: CallTime) {
         self.end_the_cleared();
         for playback in std::mem::take(&mut self.live) {
-            let possible = self.possible(&playback, at);
+            let possible = self.possible_by_clock(&playback, at);
             self.end(playback, possible, PlaybackEndedBy::StreamEnded);
         }
         self.marks.clear();

@@ -48,8 +48,8 @@ impl Default for TurnPolicy {
             retract_ms: 100,
             hangover_ms: 300,
             floor_dbfs: -50,
-            // The slowest semantic detection waits about 8 s (eagerness low); auto about 4 s.
-            model_end_timeout_ms: 6_000,
+            // Above the slowest semantic detection: about 8 s with eagerness low, 4 s with auto.
+            model_end_timeout_ms: 9_000,
         }
     }
 }
@@ -95,6 +95,8 @@ impl Default for GatePolicy {
 pub struct ResponsePolicy {
     /// A response that the provider does not even start in this time is asked for again.
     pub create_timeout_ms: u32,
+    /// A response of which nothing comes for so long is given up.
+    pub stall_timeout_ms: u32,
     /// After a cancel we close our own record this long later, whatever the provider says.
     pub cancel_timeout_ms: u32,
     /// Attempts at one owed answer, the first included.
@@ -105,6 +107,12 @@ pub struct ResponsePolicy {
 
 impl Default for ResponsePolicy {
     fn default() -> Self {
-        Self { create_timeout_ms: 10_000, cancel_timeout_ms: 1_000, max_attempts: 3, retry_base_ms: 300 }
+        Self {
+            create_timeout_ms: 10_000,
+            stall_timeout_ms: 20_000,
+            cancel_timeout_ms: 1_000,
+            max_attempts: 3,
+            retry_base_ms: 300,
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::policy::ResponsePolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use vocab::model::ResponseEnd;
-use vocab::{CallTime, DeliveryId, ModelResponseId, ResponseId, TurnId};
+use vocab::{CallTime, DeliveryId, ModelItemId, ModelResponseId, ResponseId, TurnId};
 
 /// What a response is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,6 +57,10 @@ pub struct Response {
     /// What it was asked to say.
     pub deliveries: Vec<DeliveryId>,
     pub asked_at: CallTime,
+    /// When the provider last said anything of it.
+    pub last_word: CallTime,
+    /// Items whose audio came.
+    pub items: Vec<ModelItemId>,
     /// From here on its audio and tool calls are not wanted.
     pub cancelled_at: Option<CallTime>,
     pub sounded: bool,
@@ -124,6 +128,8 @@ impl ResponseClock {
             greeting: None,
             deliveries: Vec::new(),
             asked_at: at,
+            last_word: at,
+            items: Vec::new(),
             cancelled_at: None,
             sounded: false,
             silent: true,
@@ -159,6 +165,7 @@ impl ResponseClock {
         };
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
+            response.last_word = at;
             if response.state == ResponseState::Planned {
                 response.state = ResponseState::Generating;
             }
@@ -225,6 +232,20 @@ impl ResponseClock {
         response.state = ResponseState::Cancelled;
         self.leave_slot(id);
         Some(Ended { response: id, end: ResponseEnd::Cancelled })
+    }
+
+    /// Nothing more is expected of it: it failed.
+    pub fn stalled(&mut self) -> Option<Ended> {
+        let id = self.slot?;
+        self.kept.get_mut(&id)?.state = ResponseState::Failed;
+        self.leave_slot(id);
+        Some(Ended { response: id, end: ResponseEnd::Failed { code: "stalled".into() } })
+    }
+
+    pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
+        let response = self.kept.get(&self.slot?)?;
+        (response.state == ResponseState::Generating && response.cancelled_at.is_none())
+            .then(|| response.last_word.plus_ms(u64::from(policy.stall_timeout_ms)))
     }
 
     fn leave_slot(&mut self, response: ResponseId) {

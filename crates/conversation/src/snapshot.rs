@@ -13,6 +13,9 @@ pub struct Snapshot {
     pub response_owed: bool,
     /// Something of ours is queued, playing, or may still be in the carrier's buffer.
     pub playback_live: bool,
+    /// What is being said is itself urgent: it is not interrupted by its like.
+    #[serde(default)]
+    pub urgent_voice: bool,
     /// Both sides have been silent for this long.
     pub quiet_ms: u32,
 }

@@ -51,6 +51,7 @@ impl Conversation {
             open_turn: self.turn.open_turn(),
             response_owed: response_due || self.responses.in_slot().is_some(),
             playback_live: self.playback.is_live(),
+            urgent_voice: self.pending.iter().any(|pending| pending.is_urgent_voice()),
             quiet_ms: quiet_since.map_or(0, |since| u32::try_from(self.now.ms_since(since)).unwrap_or(u32::MAX)),
         }
     }
@@ -61,8 +62,8 @@ impl Conversation {
         if self.owed.turn.is_none() && answerable.is_empty() {
             return self.owed.greeting.is_some().then_some(Due { purpose: Purpose::Greet, answers: Vec::new() });
         }
-        let only_accepted = answerable.iter().all(|group| group.only_accepted);
-        let purpose = if self.owed.turn.is_none() && only_accepted { Purpose::Acknowledge } else { Purpose::Reply };
+        let awaits_outcome = answerable.iter().all(|group| group.awaits_outcome);
+        let purpose = if self.owed.turn.is_none() && awaits_outcome { Purpose::Acknowledge } else { Purpose::Reply };
         Some(Due { purpose, answers: answerable.into_iter().map(|group| group.response).collect() })
     }
 
@@ -110,7 +111,7 @@ impl Conversation {
         // Durable before it is said: a crash in between must not make it news a second time.
         if self.model_ready {
             for delivery in offers {
-                let saved = self.pending.offer(&delivery, false);
+                let saved = self.pending.offer(self.now, &delivery, false);
                 out.extend(saved.map(Command::Work));
             }
         }
@@ -168,10 +169,10 @@ impl Conversation {
             .map(|pending| pending.brief.delivery.clone())
             .collect();
         for delivery in &joining {
-            let saved = self.pending.offer(delivery, true);
+            let saved = self.pending.offer(self.now, delivery, true);
             out.extend(saved.map(Command::Work));
         }
-        !joining.is_empty() || self.pending.iter().any(|pending| pending.is_saving())
+        self.pending.saves_awaited_until().is_some_and(|until| until > self.now)
     }
 
     fn answer(&mut self, due: Due, out: &mut Vec<Command>) {
@@ -188,12 +189,13 @@ impl Conversation {
     }
 
     fn plan(&mut self, purpose: Purpose, answers: Vec<ResponseId>, say: Vec<DeliveryId>, out: &mut Vec<Command>) {
-        let greeting = (purpose == Purpose::Greet).then(|| self.owed.greeting.take()).flatten();
-        let turn = self.owed.turn.take();
+        // News of its own accord ticks off no debt.
+        let turn = if purpose == Purpose::Deliver { None } else { self.owed.turn.take() };
         if turn.is_some() {
             // The caller spoke first: a greeting now would answer nothing.
             self.owed.greeting = None;
         }
+        let greeting = if purpose == Purpose::Greet { self.owed.greeting.take() } else { None };
         let told = say.iter().filter_map(|delivery| self.pending.get(delivery));
         let directions = directions(purpose, greeting.as_deref(), told);
         let (id, response) = self.responses.plan(self.now, purpose);
@@ -223,7 +225,7 @@ impl Conversation {
     }
 
     /// What a response was to answer is due again.
-    fn restore_debt(&mut self, response: &Response) {
+    pub(crate) fn restore_debt(&mut self, response: &Response) {
         self.owed.turn = self.owed.turn.max(response.turn);
         if response.greeting.is_some() {
             self.owed.greeting.clone_from(&response.greeting);
@@ -233,17 +235,20 @@ impl Conversation {
         }
     }
 
-    /// Something urgent goes before what is being said; an answer that was still being generated stays due.
+    /// Something urgent goes before what is being said; an answer that it cut off stays due.
     fn interrupt_own_voice(&mut self, out: &mut Vec<Command>) {
-        let cut = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
-        self.cut_voice(out);
-        if let Some(response) = cut.and_then(|id| self.responses.get(id)).cloned() {
-            self.restore_debt(&response);
+        let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
+        let cut = self.cut_voice(out);
+        for id in slot.into_iter().chain(cut) {
+            if let Some(response) = self.responses.get(id).cloned() {
+                self.restore_debt(&response);
+            }
         }
     }
 
     pub(crate) fn withdraw(&mut self, delivery: &DeliveryId, reason: GateReason, out: &mut Vec<Command>) {
-        if let Some(saved) = self.pending.withdraw(delivery) {
+        let fruitless = reason == GateReason::NothingCame;
+        if let Some(saved) = self.pending.withdraw(delivery, fruitless) {
             out.push(Command::Work(saved));
             out.push(Command::Explain(Decision::OfferWithdrawn { delivery: delivery.clone(), reason }));
         }
@@ -290,7 +295,9 @@ impl Conversation {
         self.deadlines.set(Deadline::FenceLost, self.playback.fence_lost_at());
         self.deadlines.set(Deadline::CreateTimeout, self.responses.create_times_out_at(&policy.response));
         self.deadlines.set(Deadline::CancelTimeout, self.responses.cancel_times_out_at(&policy.response));
+        self.deadlines.set(Deadline::GenerationStalled, self.responses.stalls_at(&policy.response));
         self.deadlines.set(Deadline::RetryDue, self.responses.retry_at());
+        self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());

@@ -210,6 +210,11 @@ impl TurnTracker {
         }
     }
 
+    /// The model committed the open turn: it needs no time-out to end.
+    pub fn is_committed(&self) -> bool {
+        self.open.is_some_and(|turn| turn.committed)
+    }
+
     /// Takes the floor back. Returns the turn that ended.
     pub fn close(&mut self) -> Option<TurnId> {
         self.open.take().map(|turn| turn.id)

@@ -64,12 +64,14 @@ pub enum Telling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answerable {
     pub response: ResponseId,
-    /// Some call was only accepted.
-    pub only_accepted: bool,
+    /// Some call was accepted and its outcome is still to come.
+    pub awaits_outcome: bool,
 }
 
 /// A drained batch's delivery comes in the same breath as the last result; this is for a disk that stalls.
 const ANSWER_WAIT_MS: u64 = 2_000;
+/// Tool calls remembered; a call of an hour has some dozens.
+const KEPT_CALLS: usize = 256;
 
 #[derive(Clone, Debug, Default)]
 pub struct WorkClock {
@@ -81,6 +83,7 @@ pub struct WorkClock {
 impl WorkClock {
     /// The model proposed a call.
     pub fn propose(&mut self, response: ResponseId, provider_call: ProviderCallId, tool: String) -> ToolCallId {
+        self.forget_the_oldest();
         self.last = self.last.next();
         let id = self.last;
         self.groups.entry(response).or_default().calls.push(id);
@@ -99,6 +102,17 @@ impl WorkClock {
             },
         );
         id
+    }
+
+    /// A long call keeps only as many told calls as a late word about them can still matter for.
+    fn forget_the_oldest(&mut self) {
+        while self.calls.len() >= KEPT_CALLS {
+            let told = |call: &ToolCall| {
+                call.finished && call.told == Told::Outcome && !self.groups.contains_key(&call.response)
+            };
+            let Some(oldest) = self.calls.iter().find(|(_, call)| told(call)).map(|(id, _)| *id) else { return };
+            self.calls.remove(&oldest);
+        }
     }
 
     /// The response that proposed calls has ended. Returns whether it had any.
@@ -217,21 +231,28 @@ impl WorkClock {
 
     /// The groups that an answer is owed for now. Starts the bounded wait for a delivery where one must be on its way.
     pub fn answerable(&mut self, at: CallTime) -> Vec<Answerable> {
-        let mut ready = Vec::new();
+        let (mut ready, mut overdue) = (Vec::new(), Vec::new());
         for (response, group) in &mut self.groups {
             let calls = || group.calls.iter().filter_map(|id| self.calls.get(id));
             if !group.sealed || calls().any(|call| call.told == Told::Nothing) {
                 continue;
             }
-            let only_accepted = calls().any(|call| call.told == Told::Accepted && !call.finished);
+            let awaits_outcome = calls().any(|call| call.told == Told::Accepted && !call.finished);
             let outcome_to_come = calls().any(|call| call.operation.is_some() && !call.attached);
-            if outcome_to_come && !only_accepted && !group.delivered {
+            if outcome_to_come && !awaits_outcome && !group.delivered {
                 let by = *group.answer_by.get_or_insert(at.plus_ms(ANSWER_WAIT_MS));
                 if at < by {
                     continue;
                 }
+                // It will tell itself in another call; this one does not wait for it any longer.
+                overdue.extend(&group.calls);
             }
-            ready.push(Answerable { response: *response, only_accepted });
+            ready.push(Answerable { response: *response, awaits_outcome });
+        }
+        for call in overdue {
+            if let Some(call) = self.calls.get_mut(&call) {
+                call.delivered = true;
+            }
         }
         ready
     }

@@ -221,7 +221,7 @@ fn nobody_speaks_before_the_offer_is_durable_and_the_gate_is_asked_again() {
     assert_eq!(stage.responses_asked(), 2, "somebody makes a sound");
     stage.speak(300);
     stage.run(10);
-    assert_eq!(stage.story("dlv_1"), [OFFERED, DeliveryChange::Withdrawn { attached: false }], "the moment has passed");
+    assert_eq!(stage.story("dlv_1"), [OFFERED, DeliveryChange::Withdrawn { counts: false }], "the moment has passed");
     stage.run(500);
     stage.commit_turn();
     stage.run(10);

@@ -42,7 +42,7 @@ fn a_sound_that_silenced_us_is_answered_even_if_the_model_never_ends_the_turn() 
     stage.say(4_000);
     stage.run(1_000);
     stage.speak(1_000);
-    stage.run(7_000);
+    stage.run(10_000);
     assert_eq!(stage.responses_asked(), 2);
 }
 

@@ -145,7 +145,7 @@ impl Delivery {
                 self.heard_ms = self.heard_ms.max(*heard);
             }
             DeliveryChange::Unproven { .. } => self.was_uncertain = true,
-            DeliveryChange::Withdrawn { attached } => self.offers = self.offers.saturating_sub(u32::from(!attached)),
+            DeliveryChange::Withdrawn { counts } => self.offers = self.offers.saturating_sub(u32::from(!counts)),
             DeliveryChange::Suppressed { reason } => self.reason = Some(reason.clone()),
             DeliveryChange::Superseded { by } => self.superseded_by = Some(by.clone()),
             DeliveryChange::Expired => {}

@@ -10,7 +10,7 @@ fn delivery(state: DeliveryState) -> Delivery {
 }
 
 fn withdrawn() -> DeliveryChange {
-    DeliveryChange::Withdrawn { attached: false }
+    DeliveryChange::Withdrawn { counts: false }
 }
 
 fn unproven() -> DeliveryChange {

@@ -87,9 +87,10 @@ pub enum DeliveryChange {
     Unproven {
         possible: AudioMs,
     },
-    /// Offered but never sounded (response failed or was silent): ready again, and that offer is not counted.
+    /// Offered but never sounded: as before. `counts`: the number of offers stays as it is (it had joined an answer, or the
+    /// model made nothing of it); else the offer is taken back.
     Withdrawn {
-        attached: bool,
+        counts: bool,
     },
     Suppressed {
         reason: String,

@@ -163,7 +163,7 @@ async fn take(b: &mut Bench, seen: &mut Seen, step: &Step) -> String {
                 0 | 1 => offered(),
                 2 => DeliveryChange::Heard { heard: AudioMs(900) },
                 3 => DeliveryChange::Interrupted { heard: AudioMs(300) },
-                4 => DeliveryChange::Withdrawn { attached: false },
+                4 => DeliveryChange::Withdrawn { counts: false },
                 5 => DeliveryChange::Suppressed { reason: "old".into() },
                 _ => DeliveryChange::Expired,
             };
