@@ -6,3 +6,5 @@ mod stage;
 
 pub use carrier::{Carrier, HeardPiece};
 pub use stage::{Stage, brief};
+#[cfg(feature = "world")]
+pub mod world;
