@@ -5,7 +5,7 @@ use crate::command::{Command, Measure};
 use crate::conversation::{Conversation, measure};
 use crate::decision::Decision;
 use crate::gate::GateReason;
-use vocab::Samples;
+use vocab::{ResponseId, Samples};
 use vocab::model::ModelCommand;
 
 impl Conversation {
@@ -37,10 +37,15 @@ impl Conversation {
             && self.responses.cancel(self.now, response)
         {
             out.push(Command::Model(ModelCommand::CancelResponse { response }));
+            self.tools_answered_again(response);
         }
         let Some(cut) = cut else { return };
-        for response in &cut.responses {
+        let slack = Samples::from_ms(self.policy.gate.heard_slack_ms);
+        for (response, unheard) in &cut.responses {
             self.responses.cancel(self.now, *response);
+            if unheard.is_none_or(|unheard| unheard > slack) {
+                self.tools_answered_again(*response);
+            }
         }
         for part in &cut.items {
             if part.whole {
@@ -57,6 +62,15 @@ impl Conversation {
         if cut.unheard > Samples::ZERO {
             out.push(measure(Measure::CancelledResponseUnheard, u64::from(cut.unheard.ms().0)));
         }
-        out.push(Command::Explain(Decision::BargedIn { responses: cut.responses, unheard: cut.unheard.ms() }));
+        let responses = cut.responses.into_iter().map(|(response, _)| response).collect();
+        out.push(Command::Explain(Decision::BargedIn { responses, unheard: cut.unheard.ms() }));
+    }
+
+    /// The voice is cut, the debt is not: outputs of tools whose answer was not heard are owed an answer again (B3).
+    fn tools_answered_again(&mut self, response: ResponseId) {
+        let answers = self.responses.get(response).map(|response| response.answers.clone()).unwrap_or_default();
+        for group in answers {
+            self.work.owe_again(group);
+        }
     }
 }

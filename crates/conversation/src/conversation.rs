@@ -162,6 +162,15 @@ impl Conversation {
                         self.response_ended(ended, out);
                     }
                 }
+                Deadline::Stalled => {
+                    if let Some(ended) = self.responses.give_up_stalled(self.now, &self.policy.response) {
+                        let response = ended.response;
+                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
+                        self.response_ended(ended, out);
+                        // What it said so far may still play; what comes later is not wanted.
+                        self.responses.cancel(self.now, response);
+                    }
+                }
                 Deadline::RetryDue => self.responses.retry_now(),
                 Deadline::InlineWait => {
                     let outputs = self.work.accept_overdue(self.now);
@@ -289,6 +298,10 @@ impl Conversation {
     fn audio_received(&mut self, model: ModelResponseId, item: ModelItemId, samples: Samples, out: &mut Vec<Command>) {
         let id = match self.responses.by_model(model) {
             Some(id) => id,
+            None if self.responses.is_forgotten(model) => {
+                out.push(Command::Explain(Decision::LateForResponse { response: None, what: LatePart::Audio }));
+                return;
+            }
             None => self.responses.created(self.now, model, None),
         };
         let Some(response) = self.responses.get_mut(id) else { return };
@@ -298,6 +311,7 @@ impl Conversation {
             }
             return;
         }
+        response.moved_at = self.now;
         let first = !std::mem::replace(&mut response.sounded, true);
         response.silent = false;
         let (playback, from) = self.playback.receive(id, item, samples);
@@ -327,6 +341,7 @@ impl Conversation {
         let refusal = match id.and_then(|id| self.responses.get_mut(id)) {
             Some(response) if response.cancelled_at.is_none() => {
                 response.proposed_calls += 1;
+                response.moved_at = self.now;
                 (response.proposed_calls > MAX_CALLS_A_RESPONSE).then_some(DropReason::TooManyCalls)
             }
             Some(_) | None => Some(DropReason::ResponseCancelled),

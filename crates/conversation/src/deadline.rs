@@ -18,6 +18,8 @@ pub enum Deadline {
     CreateTimeout,
     /// The provider has not ended the response that we cancelled.
     CancelTimeout,
+    /// Nothing has come from the response that generates.
+    Stalled,
     /// An owed answer may be asked for again.
     RetryDue,
     /// A tool call has had its wait for a direct answer.
@@ -30,13 +32,14 @@ pub enum Deadline {
     DeliveryStale,
 }
 
-const ALL: [Deadline; 11] = [
+const ALL: [Deadline; 12] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
     Deadline::ModelTurnEnd,
     Deadline::CreateTimeout,
     Deadline::CancelTimeout,
+    Deadline::Stalled,
     Deadline::RetryDue,
     Deadline::InlineWait,
     Deadline::AnswerWait,

@@ -94,7 +94,8 @@ pub struct CutItem {
 #[derive(Clone, Debug, Default)]
 pub struct Cut {
     pub items: Vec<CutItem>,
-    pub responses: Vec<ResponseId>,
+    /// With what was generated of each and not heard; `None` where the generation was cut too.
+    pub responses: Vec<(ResponseId, Option<Samples>)>,
     /// Generated but never heard.
     pub unheard: Samples,
 }
@@ -311,8 +312,9 @@ impl PlaybackClock {
         let mut playbacks = Vec::with_capacity(self.live.len());
         for playback in std::mem::take(&mut self.live) {
             let possible = self.possible(&playback, at);
-            cut.responses.push(playback.response);
-            cut.unheard += playback.received.saturating_sub(possible);
+            let unheard = playback.received.saturating_sub(possible);
+            cut.responses.push((playback.response, playback.complete.then_some(unheard)));
+            cut.unheard += unheard;
             for (place, (item, start)) in playback.items.iter().enumerate() {
                 let end = playback.items.get(place + 1).map_or(playback.received, |(_, next)| *next);
                 let heard = possible.min(end).saturating_sub(*start);

@@ -57,6 +57,8 @@ pub struct Response {
     /// What it was asked to say.
     pub deliveries: Vec<DeliveryId>,
     pub asked_at: CallTime,
+    /// When something of it last came.
+    pub moved_at: CallTime,
     /// From here on its audio and tool calls are not wanted.
     pub cancelled_at: Option<CallTime>,
     pub sounded: bool,
@@ -81,6 +83,8 @@ pub struct ResponseClock {
     /// Kept until its playback has ended.
     kept: BTreeMap<ResponseId, Response>,
     slot: Option<ResponseId>,
+    /// Its ids rise in the order in which they were first seen: an older one that is not kept is forgotten, not new.
+    newest_model: Option<ModelResponseId>,
     /// Failed attempts at the answer that is owed now.
     attempts: u32,
     retry_at: Option<CallTime>,
@@ -124,6 +128,7 @@ impl ResponseClock {
             greeting: None,
             deliveries: Vec::new(),
             asked_at: at,
+            moved_at: at,
             cancelled_at: None,
             sounded: false,
             silent: true,
@@ -157,8 +162,10 @@ impl ResponseClock {
                 id
             }
         };
+        self.newest_model = self.newest_model.max(Some(model));
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
+            response.moved_at = at;
             if response.state == ResponseState::Planned {
                 response.state = ResponseState::Generating;
             }
@@ -169,6 +176,11 @@ impl ResponseClock {
     /// Our ordinal for the provider's response.
     pub fn by_model(&self, model: ModelResponseId) -> Option<ResponseId> {
         self.kept.iter().rev().find(|(_, response)| response.model == Some(model)).map(|(id, _)| *id)
+    }
+
+    /// It was ours, or nobody's, and its story has ended: what still comes of it belongs to no other response.
+    pub fn is_forgotten(&self, model: ModelResponseId) -> bool {
+        self.newest_model >= Some(model) && self.by_model(model).is_none()
     }
 
     /// Whether audio and tool calls of it are still wanted.
@@ -227,6 +239,14 @@ impl ResponseClock {
         Some(Ended { response: id, end: ResponseEnd::Cancelled })
     }
 
+    /// We end a generation from which nothing comes any more.
+    pub fn give_up_stalled(&mut self, at: CallTime, policy: &ResponsePolicy) -> Option<Ended> {
+        let id = self.stalls_at(policy).filter(|stalls_at| *stalls_at <= at).and(self.slot)?;
+        self.kept.get_mut(&id)?.state = ResponseState::Failed;
+        self.leave_slot(id);
+        Some(Ended { response: id, end: ResponseEnd::Failed { code: "stalled".into() } })
+    }
+
     fn leave_slot(&mut self, response: ResponseId) {
         if self.slot == Some(response) {
             self.slot = None;
@@ -271,6 +291,12 @@ impl ResponseClock {
         let response = self.kept.get(&self.slot?)?;
         (response.state == ResponseState::Planned && response.cancelled_at.is_none())
             .then(|| response.asked_at.plus_ms(u64::from(policy.create_timeout_ms)))
+    }
+
+    pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
+        let response = self.kept.get(&self.slot?)?;
+        (response.state == ResponseState::Generating && response.cancelled_at.is_none())
+            .then(|| response.moved_at.plus_ms(u64::from(policy.stall_timeout_ms)))
     }
 
     pub fn cancel_times_out_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {

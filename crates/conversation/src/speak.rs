@@ -290,6 +290,7 @@ impl Conversation {
         self.deadlines.set(Deadline::FenceLost, self.playback.fence_lost_at());
         self.deadlines.set(Deadline::CreateTimeout, self.responses.create_times_out_at(&policy.response));
         self.deadlines.set(Deadline::CancelTimeout, self.responses.cancel_times_out_at(&policy.response));
+        self.deadlines.set(Deadline::Stalled, self.responses.stalls_at(&policy.response));
         self.deadlines.set(Deadline::RetryDue, self.responses.retry_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));

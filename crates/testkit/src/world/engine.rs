@@ -198,14 +198,15 @@ impl World {
             Event::Dispatch { life, ticket } if life == self.life => self.dispatch(ticket),
             Event::ToolAnswers { life, worker, answer } if life == self.life => self.tool_answers(worker, *answer),
             Event::ToolTimesOut { life, worker } if life == self.life => self.tool_times_out(worker),
+            Event::Restart { life } if life == self.life => self.ask_store(Who::Start, Verb::Recover, Some(5)),
             Event::Apply { .. }
             | Event::Replied { .. }
             | Event::Dispatch { .. }
+            | Event::Restart { .. }
             | Event::ToolAnswers { .. }
             | Event::ToolTimesOut { .. } => {}
             Event::BackendGot(request) => self.backend_got(request),
             Event::BackendActs(request) => self.backend_acts(&request),
-            Event::Restart => self.ask_store(Who::Start, Verb::Recover, Some(5)),
             Event::Calm => self.calm(),
             Event::Look => self.look(),
         }
@@ -412,11 +413,11 @@ impl World {
                 }
             }
         }
-        self.queue.at(self.now + down_ms * MS, Event::Restart);
+        self.queue.at(self.now + down_ms * MS, Event::Restart { life: self.life });
     }
 
     pub fn not_recovered(&mut self) {
-        self.queue.at(self.now + 500 * MS, Event::Restart);
+        self.queue.at(self.now + 500 * MS, Event::Restart { life: self.life });
     }
 
     // ---- the carrier ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ pub struct Line {
     /// Messages stay in order both ways.
     pub last_up: Micros,
     pub last_down: Micros,
+    /// Clears that the carrier has not seen yet: what still sounds is as good as gone.
+    pub clears_under_way: u32,
     /// A mark was dropped or came back late: what we believe may be less than what was heard.
     pub disturbed: bool,
 }
@@ -62,6 +64,7 @@ impl Line {
 
     /// What had not played is gone. Returns the outstanding marks.
     pub fn clear(&mut self, now: Micros) -> Vec<MarkName> {
+        self.clears_under_way = self.clears_under_way.saturating_sub(1);
         self.segments.retain(|segment| segment.start < now);
         for segment in &mut self.segments {
             if segment.end > now {

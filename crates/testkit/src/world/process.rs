@@ -205,7 +205,12 @@ impl World {
             Who::Desk(desk) => self.desk_replied(desk, reply),
             Who::Dispatcher => self.claimed(reply),
             Who::Worker(worker) => self.worker_replied(worker, reply),
-            Who::Echo => {}
+            // It came first: then it is the one that counts and that is told.
+            Who::Echo => {
+                if let Reply::Finished(Finished::Recorded(settled)) = reply {
+                    self.tell_settled(*settled);
+                }
+            }
         }
     }
 

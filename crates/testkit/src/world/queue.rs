@@ -47,7 +47,7 @@ pub enum Event {
     BackendActs(Box<Request>),
     ToolAnswers { life: u32, worker: u64, answer: Box<ToolAnswer> },
     ToolTimesOut { life: u32, worker: u64 },
-    Restart,
+    Restart { life: u32 },
     /// The faults stop.
     Calm,
     /// Has everything settled?

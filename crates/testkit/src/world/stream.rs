@@ -220,7 +220,10 @@ impl World {
         match command {
             Command::SendAudio { playback, from, to } => self.to_line(n, ToLine::Audio { playback, from, to }),
             Command::SendMark { mark } => self.to_line(n, ToLine::Mark(mark)),
-            Command::ClearPlayback => self.to_line(n, ToLine::Clear),
+            Command::ClearPlayback => {
+                self.streams[n].line.clears_under_way += 1;
+                self.to_line(n, ToLine::Clear);
+            }
             Command::Model(command) => self.to_model(n, command),
             Command::Work(command) => {
                 if let Some(desk) = self.streams[n].desk {
