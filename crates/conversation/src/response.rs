@@ -68,6 +68,8 @@ pub struct Response {
     pub late: bool,
     pub proposed_calls: u32,
     model: Option<ModelResponseId>,
+    /// The provider did not say that it is ours.
+    guessed: bool,
 }
 
 /// A response as it was when it left the slot.
@@ -135,6 +137,7 @@ impl ResponseClock {
             late: false,
             proposed_calls: 0,
             model: None,
+            guessed: false,
         });
         (id, response)
     }
@@ -165,6 +168,7 @@ impl ResponseClock {
         self.newest_model = self.newest_model.max(Some(model));
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
+            response.guessed = request.is_none();
             response.moved_at = at;
             if response.state == ResponseState::Planned {
                 response.state = ResponseState::Generating;
@@ -219,7 +223,20 @@ impl ResponseClock {
     }
 
     /// The provider refused to create it, or never answered: it is as if it had not been asked for.
-    pub fn refused(&mut self, response: ResponseId) -> Option<Ended> {
+    pub fn refused(&mut self, at: CallTime, response: ResponseId) -> Option<Ended> {
+        let refused = self.kept.get_mut(&response)?;
+        if refused.guessed && refused.state == ResponseState::Generating && !refused.sounded {
+            // What we took for it was one that nobody asked for.
+            refused.state = ResponseState::Planned;
+            refused.guessed = false;
+            if let Some(model) = refused.model.take() {
+                let (_, unasked) = self.plan(at, Purpose::Unasked);
+                unasked.cancelled_at = Some(at);
+                unasked.model = Some(model);
+                unasked.state = ResponseState::Generating;
+                self.slot = Some(response);
+            }
+        }
         let refused = self.kept.get_mut(&response)?;
         if refused.state != ResponseState::Planned {
             return None;

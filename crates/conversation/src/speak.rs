@@ -123,6 +123,7 @@ impl Conversation {
         }
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
         if let Some(due) = due {
+            self.withdraw_stale(out);
             if self.responses.may_create(self.now) && !self.is_attaching(out) {
                 self.answer(due, out);
             }
@@ -155,6 +156,17 @@ impl Conversation {
         }
         if self.responses.may_create(self.now) {
             self.plan(Purpose::Deliver, Vec::new(), say, out);
+        }
+    }
+
+    /// The disk took so long over an offer that it is no news any more.
+    fn withdraw_stale(&mut self, out: &mut Vec<Command>) {
+        let stale = |pending: &&crate::pending::Pending| pending.may_be_said() && pending.view(self.now).stale;
+        let stale: Vec<_> = self.pending.iter().filter(stale).map(|pending| pending.brief.delivery.clone()).collect();
+        for delivery in stale {
+            self.withdraw(&delivery, GateReason::Stale, out);
+            let saved = self.pending.suppress(&delivery, "stale");
+            out.extend(saved.map(Command::Work));
         }
     }
 

@@ -129,8 +129,9 @@ impl WorkClock {
     ) -> Option<Output> {
         let call = self.calls.get_mut(&call)?;
         call.attached = true;
-        call.finished = status.is_terminal();
-        call.told = if status.is_terminal() { Told::Outcome } else { Told::Accepted };
+        // What can be told has been told, unknown too: nothing more need come of it.
+        call.finished = status.is_terminal() || result.is_some();
+        call.told = if call.finished { Told::Outcome } else { Told::Accepted };
         let text = outcome_text(&operation, status, result.unwrap_or("null"), true);
         call.operation = Some(operation);
         Some(Output { provider_call: call.provider_call.clone(), text })
@@ -204,6 +205,14 @@ impl WorkClock {
         outputs
     }
 
+    /// The model has been given the outcome of all of them in this model session.
+    pub fn has_told(&self, operations: &[OperationId]) -> bool {
+        operations.iter().all(|operation| {
+            let mut calls = self.calls.values().filter(|call| call.operation.as_ref() == Some(operation));
+            calls.any(|call| call.finished)
+        })
+    }
+
     /// The delivery of a batch came: the answer to its calls may carry it.
     pub fn delivery_ready(&mut self, operations: &[OperationId]) {
         let told = |call: &&mut ToolCall| call.operation.as_ref().is_some_and(|known| operations.contains(known));
@@ -272,6 +281,11 @@ fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, 
         (_, OperationStatus::Unknown) => r#","note":"Not confirmed yet; say so and promise nothing.""#,
         (true, _) => r#","note":"This request was already made; nothing was started again.""#,
         (false, _) => "",
+    };
+    // Words become a JSON string, so that the whole stays one document.
+    let result = match serde_json::from_str::<serde::de::IgnoredAny>(result) {
+        Ok(_) => result.to_owned(),
+        Err(_) => serde_json::Value::from(result).to_string(),
     };
     format!(r#"{{"status":"{}","operation_id":"{operation}","result":{result}{note}}}"#, status.as_str())
 }

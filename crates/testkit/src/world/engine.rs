@@ -65,6 +65,8 @@ pub struct World {
     pub last_id: u32,
     wall_shift_ms: i64,
     calm_since: Option<Micros>,
+    /// By how much the wall clock went back in all, and a look at the store for each time.
+    set_back: Micros,
     steps_at_once: u32,
     stops: bool,
 }
@@ -109,6 +111,7 @@ impl World {
             last_id: 0,
             wall_shift_ms: 0,
             calm_since: None,
+            set_back: 0,
             steps_at_once: 0,
             stops: false,
             plan,
@@ -280,7 +283,10 @@ impl World {
                 );
             }
             What::Crash { down_ms } => self.crash(down_ms),
-            What::ClockJump { ms } => self.wall_shift_ms += ms,
+            What::ClockJump { ms } => {
+                self.wall_shift_ms += ms;
+                self.set_back += (60_000 + ms.min(0).unsigned_abs()) * MS;
+            }
         }
     }
 
@@ -486,7 +492,8 @@ impl World {
                 }
                 self.stops = true;
             }
-            Some(why) if self.now > self.calm_since.unwrap_or(0) + SETTLES_WITHIN => {
+            // What was due before a clock went back is due when it has caught up, and looked at within a minute.
+            Some(why) if self.now > self.calm_since.unwrap_or(0) + SETTLES_WITHIN + self.set_back => {
                 self.violated("liveness", why);
             }
             Some(_) => self.queue.at(self.now + LOOK_EVERY, Event::Look),

@@ -185,6 +185,13 @@ impl World {
                 }
                 None
             }
+            Command::Explain(Decision::ResponseEnded { response, end: ResponseEnd::Failed { code } }) => {
+                // Not cut by the caller: what a failure leaves is a delivery (B4).
+                if code == "stalled" && truth.cut_answer == Some(*response) {
+                    truth.cut_answer = None;
+                }
+                None
+            }
             Command::KeepAudio { playback, from } => truth.audio_kept(&stream.model, *playback, *from),
             Command::SendAudio { playback, from, to } => truth.audio_sent(*playback, *from, *to),
             Command::ClearPlayback => {
@@ -199,7 +206,10 @@ impl World {
                 None
             }
             Command::Model(ModelCommand::SubmitToolOutput { provider_call, output }) => {
-                let twice = truth.output(provider_call);
+                let garbled = serde_json::from_str::<serde_json::Value>(output)
+                    .is_err()
+                    .then(|| ("R11", format!("the output of {provider_call} is no JSON: {output}")));
+                let twice = truth.output(provider_call).or(garbled);
                 return self.check_told(n, output, twice);
             }
             Command::Model(ModelCommand::AddContext { text }) => return self.check_told(n, text, None),
