@@ -139,7 +139,7 @@ impl World {
             at = self.calls_tools(n, response, at);
         }
         at += self.chance.between(1, 60) * MS;
-        if faults.has(Fault::Stuck) && self.chance.percent(5) {
+        if faults.has(Fault::Stuck) && request.is_some() && self.chance.percent(5) {
             return;
         }
         let end = if fails {

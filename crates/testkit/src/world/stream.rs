@@ -145,10 +145,12 @@ impl World {
         }
         let mut out = std::mem::take(&mut self.commands);
         let stream = &mut self.streams[n];
+        let by_time = stream.conversation.next_deadline().is_some_and(|due| due <= at);
         stream.conversation.step(at, input, &mut out);
         self.steps += 1;
         let broken = match &kind {
-            _ if out.is_empty() => None,
+            // Deadlines that are due fire in the same step.
+            Kind::Transcript if by_time => None,
             Kind::Other => None,
             Kind::Transcript => out
                 .iter()
