@@ -188,7 +188,13 @@ impl Conversation {
         let Some(change) = self.turn.hear(self.now, samples, evidence, &self.policy.turn) else { return false };
         match change {
             VoiceChange::Started => self.hold_voice(out),
-            VoiceChange::Retracted => self.resume_voice(out),
+            VoiceChange::Retracted => {
+                self.resume_voice(out);
+                // The model committed a turn while the sound was still tentative: there is no speech whose end could close it.
+                if self.turn.ended_by_quiet(&self.policy.turn) == Some(TurnEndedBy::Model) {
+                    self.close_turn(TurnEndedBy::Model, out);
+                }
+            }
             VoiceChange::Confirmed => {
                 self.cut_by_turn |= self.barge_in(out);
                 self.deadlines.set(Deadline::ModelTurnEnd, None);

@@ -181,8 +181,8 @@ impl PendingDeliveries {
         let heard = end.proven.ms();
         let change = if is_heard(end, policy) {
             DeliveryChange::Heard { heard }
-        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost {
-            // All went out and no evidence came back: neither news nor silence.
+        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost || may_be_heard(end, policy) {
+            // It may have been heard and no evidence came back: neither news nor silence.
             DeliveryChange::Unproven { possible: end.possible.ms() }
         } else {
             DeliveryChange::Interrupted { heard }
@@ -210,9 +210,18 @@ pub struct Verdict {
 
 /// Mark evidence for all but the last bit of the audio; of very short audio, for at least half.
 fn is_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
+    is_enough(end.proven, end, policy)
+}
+
+/// The clock allows that it was heard, though nothing proves it: the stream ended with the marks on their way.
+fn may_be_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
+    is_enough(end.possible, end, policy)
+}
+
+fn is_enough(heard: Samples, end: &PlaybackEnd, policy: &GatePolicy) -> bool {
     let Some(total) = end.total else { return false };
     let needed = total.saturating_sub(Samples::from_ms(policy.heard_slack_ms)).max(Samples(total.0 / 2));
-    total > Samples::ZERO && end.proven >= needed && end.proven.ms() > AudioMs(0)
+    total > Samples::ZERO && heard >= needed && heard.ms() > AudioMs(0)
 }
 
 #[cfg(test)]

@@ -385,7 +385,8 @@ impl PlaybackClock {
     pub fn stream_ended(&mut self, at: CallTime) {
         self.end_the_cleared();
         for playback in std::mem::take(&mut self.live) {
-            let possible = self.possible(&playback, at);
+            // Marks that are on their way now will never arrive: only the clock bounds what was heard.
+            let possible = playback.sent.saturating_sub(Samples::in_duration(playback.sent_end.since(at)));
             self.end(playback, possible, PlaybackEndedBy::StreamEnded);
         }
         self.marks.clear();
@@ -423,7 +424,12 @@ impl PlaybackClock {
 
     fn end_the_cleared(&mut self) {
         if let Some(clearing) = self.clearing.take() {
-            for (playback, possible) in clearing.playbacks {
+            for (playback, mut possible) in clearing.playbacks {
+                // A mark that never came back, of audio that was due to have played before the clear: it may have been.
+                let lost = clearing.marks.iter().filter(|mark| mark.playback == playback.id);
+                for mark in lost.filter(|mark| mark.due <= clearing.cleared_at) {
+                    possible = possible.max(mark.offset);
+                }
                 self.end(playback, possible, PlaybackEndedBy::Cleared);
             }
         }

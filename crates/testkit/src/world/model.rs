@@ -70,6 +70,10 @@ impl World {
         if !self.streams[n].is_running() {
             return;
         }
+        if matches!(event, ModelEvent::ResponseCreated { request: None, .. }) && !self.streams[n].truth.asks_nothing() {
+            // Without an echo of our metadata it could not be told from the one that we wait for (see the module's head).
+            return self.forget(n, of);
+        }
         let model = &mut self.streams[n].model;
         model.ready |= event == ModelEvent::SessionReady;
         if let Some(of) = of {
@@ -89,6 +93,14 @@ impl World {
         let idle = self.streams[n].model.active.is_none();
         if idle && self.faults.has(Fault::Unasked) && self.chance.percent(1) && self.streams[n].truth.asks_nothing() {
             self.generate(n, None, false);
+        }
+    }
+
+    fn forget(&mut self, n: usize, of: Option<ModelResponseId>) {
+        let model = &mut self.streams[n].model;
+        model.active = None;
+        if let Some(generation) = of.and_then(|of| model.generations.get_mut(&of)) {
+            generation.over = true;
         }
     }
 
