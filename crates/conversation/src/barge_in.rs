@@ -5,8 +5,8 @@ use crate::command::{Command, Measure};
 use crate::conversation::{Conversation, measure};
 use crate::decision::Decision;
 use crate::gate::GateReason;
-use vocab::{ResponseId, Samples};
 use vocab::model::ModelCommand;
+use vocab::{ResponseId, Samples};
 
 impl Conversation {
     /// Somebody makes a sound: stop feeding the carrier. The lead plays on, longer than a false start can last.

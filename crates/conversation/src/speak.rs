@@ -154,8 +154,9 @@ impl Conversation {
         }
         if interrupt {
             // What is being said is as urgent: two of them would cut each other off for ever.
-            let is_said =
-                |pending: &crate::pending::Pending| pending.brief.priority == Priority::Urgent && pending.said_by.is_some();
+            let is_said = |pending: &crate::pending::Pending| {
+                pending.brief.priority == Priority::Urgent && pending.said_by.is_some()
+            };
             if self.pending.iter().any(is_said) {
                 return;
             }

@@ -90,8 +90,7 @@ fn tidy(root: &Path) -> Result<(), String> {
 }
 
 fn sim(root: &Path, rest: &[String]) -> Result<(), String> {
-    let mut args =
-        vec!["run", "--quiet", "--profile", "bench-fast", "--package", "testkit", "--bin", "sim", "--"];
+    let mut args = vec!["run", "--quiet", "--profile", "bench-fast", "--package", "testkit", "--bin", "sim", "--"];
     args.extend(rest.iter().map(String::as_str));
     cargo(root, &args)
 }

@@ -106,5 +106,8 @@ fn hunt(from: u64, to: u64, keep_going: bool) -> ExitCode {
 
 fn pace(worlds: u64, calls: u64, steps: u64, gone: Duration) -> String {
     let a_minute = steps as f64 / gone.as_secs_f64() * 60.0 / 1e6;
-    format!("{worlds} worlds, {calls} calls, {steps} steps in {:.1} s: {a_minute:.1} million steps a minute", gone.as_secs_f64())
+    format!(
+        "{worlds} worlds, {calls} calls, {steps} steps in {:.1} s: {a_minute:.1} million steps a minute",
+        gone.as_secs_f64()
+    )
 }

@@ -96,9 +96,7 @@ impl Checks {
                 }
                 if before == Some(OperationStatus::Unknown) && to != OperationStatus::Committed {
                     let proven = tables.attempts.iter().any(|((of, _), attempt)| {
-                        of == id
-                            && attempt.kind == AttemptKind::Reconcile
-                            && attempt.end == Some(AttemptEnd::Rejected)
+                        of == id && attempt.kind == AttemptKind::Reconcile && attempt.end == Some(AttemptEnd::Rejected)
                     });
                     if !proven {
                         return Some(("6e.4", format!("{id} left unknown for {} without proof", to.as_str())));
@@ -132,8 +130,10 @@ impl Checks {
                 if (row.key != known.key) || (row.arguments != known.arguments) || (row.session != known.session) {
                     return Some(("6e.3", format!("{id} became another operation")));
                 }
-                let by_executor =
-                    matches!(verb, Verb::Recover | Verb::Claim(_) | Verb::MarkSent(_) | Verb::Finish(_) | Verb::FinishLookUp(_));
+                let by_executor = matches!(
+                    verb,
+                    Verb::Recover | Verb::Claim(_) | Verb::MarkSent(_) | Verb::Finish(_) | Verb::FinishLookUp(_)
+                );
                 if row.status != known.status && !by_executor {
                     return Some(("R5", format!("{id} moved to {} by {verb:?}", row.status.as_str())));
                 }
@@ -156,8 +156,12 @@ impl Checks {
                 _ => {}
             }
             let twin = tables.operations.values().find(|other| {
-                other.id != *id && is_in_force(other) && is_in_force(row) && other.session == row.session
-                    && other.tool == row.tool && other.arguments == row.arguments
+                other.id != *id
+                    && is_in_force(other)
+                    && is_in_force(row)
+                    && other.session == row.session
+                    && other.tool == row.tool
+                    && other.arguments == row.arguments
             });
             if let Some(twin) = twin {
                 return Some(("R2", format!("{id} and {} are the same intent, both in force", twin.id)));
@@ -218,7 +222,9 @@ impl Checks {
             let sent_at = attempt.and_then(|attempt| attempt.sent_at);
             let row = tables.operations.get(id);
             match (row, sent_at) {
-                (Some(row), Some(sent_at)) if row.fence == operation.fence && row.status == OperationStatus::Running => {
+                (Some(row), Some(sent_at))
+                    if row.fence == operation.fence && row.status == OperationStatus::Running =>
+                {
                     (sent_at >= row.deadline_at).then(|| format!("a request of {id} leaves after its deadline"))
                 }
                 _ => Some(format!("a request of {id} leaves without a durable mark")),
@@ -229,7 +235,9 @@ impl Checks {
     /// These were heard from the first sample to the last, as news.
     pub fn told_to_the_end(&mut self, store: &MemoryStore, told: Vec<DeliveryId>) -> Broken {
         let finals = |id: &DeliveryId| {
-            store.look(|tables| tables.deliveries.get(id).map(|row| (row.batch.clone(), row.kind == DeliveryKind::Final)))
+            store.look(|tables| {
+                tables.deliveries.get(id).map(|row| (row.batch.clone(), row.kind == DeliveryKind::Final))
+            })
         };
         for id in told {
             if let Some((batch, true)) = finals(&id) {
@@ -280,7 +288,8 @@ impl Checks {
 
 /// Live or committed, and a change of the world.
 fn is_in_force(operation: &Operation) -> bool {
-    operation.effect != EffectClass::Read && !matches!(operation.status, OperationStatus::FailedFinal | OperationStatus::Cancelled)
+    operation.effect != EffectClass::Read
+        && !matches!(operation.status, OperationStatus::FailedFinal | OperationStatus::Cancelled)
 }
 
 fn batches(tables: &Tables) -> Broken {

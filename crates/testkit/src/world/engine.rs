@@ -458,11 +458,8 @@ impl World {
         let faults = self.faults;
         let jitter = if faults.has(Fault::Jitter) { self.chance.between(0, 120) } else { 0 };
         let dropped = faults.has(Fault::DroppedMarks) && self.chance.percent(8);
-        let late = if faults.has(Fault::DelayedMarks) && self.chance.percent(6) {
-            self.chance.between(300, 4_000)
-        } else {
-            0
-        };
+        let late =
+            if faults.has(Fault::DelayedMarks) && self.chance.percent(6) { self.chance.between(300, 4_000) } else { 0 };
         let line = &mut self.streams[stream].line;
         line.disturbed |= dropped || late > 0;
         if !dropped {

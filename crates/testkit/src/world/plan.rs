@@ -130,7 +130,10 @@ impl Faults {
 pub enum Goal {
     Chat,
     /// Asks for tool `tool` with argument `n`; few of each, so that the same is asked for twice.
-    Ask { tool: usize, n: u64 },
+    Ask {
+        tool: usize,
+        n: u64,
+    },
     /// "What about it?": nothing new.
     AskAgain,
 }
@@ -138,19 +141,33 @@ pub enum Goal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Begin,
-    Say { ms: u64, goal: Goal },
+    Say {
+        ms: u64,
+        goal: Goal,
+    },
     /// A sound too short to be speech.
-    Blip { ms: u64 },
+    Blip {
+        ms: u64,
+    },
     /// A long sound below the floor.
-    Faint { ms: u64 },
+    Faint {
+        ms: u64,
+    },
     Key(char),
     HangUp,
     Drain,
     /// The carrier's socket breaks; the caller stays. `half_open`: we do not notice before the new stream comes.
-    BreakStream { back_in_ms: u64, half_open: bool },
+    BreakStream {
+        back_in_ms: u64,
+        half_open: bool,
+    },
     LoseModel,
-    Crash { down_ms: u64 },
-    ClockJump { ms: i64 },
+    Crash {
+        down_ms: u64,
+    },
+    ClockJump {
+        ms: i64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +200,7 @@ impl Plan {
             }
         }
         // A wall clock that jumps over the settle time while a request is still on its way to the backend proves an
-        // absence that is none; no rule of ours can tell (docs/simulator.md).
+        // absence that is none; no rule of ours can tell.
         if faults.has(Fault::ClockJumps) {
             faults = faults.without(Faults::default().with(Fault::LateEffects));
         }
@@ -226,8 +243,7 @@ impl Plan {
         let jump = |c: &mut Chance| What::ClockJump { ms: c.between(0, 200_000) as i64 - 100_000 };
         mishaps(Fault::ClockJumps, 3, &mut { jump }, acts);
         mishaps(Fault::ModelLoss, 2, &mut |_| What::LoseModel, acts);
-        let broken =
-            |c: &mut Chance| What::BreakStream { back_in_ms: c.between(50, 3_000), half_open: c.percent(30) };
+        let broken = |c: &mut Chance| What::BreakStream { back_in_ms: c.between(50, 3_000), half_open: c.percent(30) };
         mishaps(Fault::StreamLoss, 3, &mut { broken }, acts);
         mishaps(Fault::Drains, 1, &mut |_| What::Drain, acts);
         plan.calm_ms = end + chance.between(0, 1_500);

@@ -21,7 +21,9 @@ use vocab::{SessionId, ToolName, WallTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Start,
-    Opening { stream: usize },
+    Opening {
+        stream: usize,
+    },
     Desk(usize),
     Dispatcher,
     Worker(u64),
@@ -189,7 +191,8 @@ impl World {
         {
             self.log(format!("  store: {}", short(verb, reply)));
         }
-        if let Some((rule, broken)) = self.checks.after_verb(&self.store, &self.backend, verb, &reply, before, self.now) {
+        if let Some((rule, broken)) = self.checks.after_verb(&self.store, &self.backend, verb, &reply, before, self.now)
+        {
             self.violated(rule, broken);
         }
         reply
@@ -482,7 +485,8 @@ impl World {
 
 /// A verb and its reply in one line, for the timeline.
 fn short(verb: &Verb, reply: &Reply) -> String {
-    let delivery = |delivery: &Option<Delivery>| delivery.as_ref().map_or(String::new(), |d| format!(" → {} ready", d.id));
+    let delivery =
+        |delivery: &Option<Delivery>| delivery.as_ref().map_or(String::new(), |d| format!(" → {} ready", d.id));
     match (verb, reply) {
         (_, Reply::Opened(opened)) => format!(
             "session {} epoch {} opened{}, {} deliveries",
@@ -505,7 +509,9 @@ fn short(verb: &Verb, reply: &Reply) -> String {
         }
         (_, Reply::Sealed(sealed)) => format!("batch sealed{}", delivery(sealed)),
         (Verb::Close(ask), Reply::Closed(created)) => format!("{} closed, {} deliveries", ask.session, created.len()),
-        (Verb::MarkSent(ask), Reply::MarkedSent(MarkedSent::Send(n))) => format!("{} request {n} leaves", ask.operation),
+        (Verb::MarkSent(ask), Reply::MarkedSent(MarkedSent::Send(n))) => {
+            format!("{} request {n} leaves", ask.operation)
+        }
         (_, reply) => format!("{reply:?}").chars().take(160).collect(),
     }
 }

@@ -26,28 +26,80 @@ pub enum Event {
     /// The act of this index.
     Act(usize),
     /// The carrier opens a socket for this call.
-    Connect { call: usize },
-    Frames { stream: usize, count: u32 },
-    Deadline { stream: usize },
-    LineGot { stream: usize, what: ToLine },
-    MarkDue { stream: usize, number: u32 },
-    Echo { stream: usize, mark: MarkName },
-    SocketBreaks { stream: usize },
-    TalkOver { stream: usize },
-    ModelGot { stream: usize, command: ModelCommand },
+    Connect {
+        call: usize,
+    },
+    Frames {
+        stream: usize,
+        count: u32,
+    },
+    Deadline {
+        stream: usize,
+    },
+    LineGot {
+        stream: usize,
+        what: ToLine,
+    },
+    MarkDue {
+        stream: usize,
+        number: u32,
+    },
+    Echo {
+        stream: usize,
+        mark: MarkName,
+    },
+    SocketBreaks {
+        stream: usize,
+    },
+    TalkOver {
+        stream: usize,
+    },
+    ModelGot {
+        stream: usize,
+        command: ModelCommand,
+    },
     /// With a response: only while that response generates.
-    ModelSays { stream: usize, of: Option<ModelResponseId>, event: ModelEvent },
+    ModelSays {
+        stream: usize,
+        of: Option<ModelResponseId>,
+        event: ModelEvent,
+    },
     /// The provider's turn detection looks whether the caller is done.
-    TurnDetection { stream: usize, spurious: bool },
-    Told { stream: usize, event: WorkEvent },
-    Apply { life: u32, write: Box<Write> },
-    Replied { life: u32, who: Who, reply: Box<Reply> },
-    Dispatch { life: u32, ticket: u64 },
+    TurnDetection {
+        stream: usize,
+        spurious: bool,
+    },
+    Told {
+        stream: usize,
+        event: WorkEvent,
+    },
+    Apply {
+        life: u32,
+        write: Box<Write>,
+    },
+    Replied {
+        life: u32,
+        who: Who,
+        reply: Box<Reply>,
+    },
+    Dispatch {
+        life: u32,
+        ticket: u64,
+    },
     BackendGot(Box<Request>),
     BackendActs(Box<Request>),
-    ToolAnswers { life: u32, worker: u64, answer: Box<ToolAnswer> },
-    ToolTimesOut { life: u32, worker: u64 },
-    Restart { life: u32 },
+    ToolAnswers {
+        life: u32,
+        worker: u64,
+        answer: Box<ToolAnswer>,
+    },
+    ToolTimesOut {
+        life: u32,
+        worker: u64,
+    },
+    Restart {
+        life: u32,
+    },
     /// The faults stop.
     Calm,
     /// Has everything settled?

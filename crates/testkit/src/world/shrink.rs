@@ -74,8 +74,7 @@ impl Display for Shrunk {
         for broken in &self.outcome.violations {
             writeln!(f, "seed {} breaks {}: {}", self.seed, broken.rule, broken.what)?;
         }
-        let left: Vec<String> =
-            self.outcome.faults.without(self.options.without).iter().map(Fault::name).collect();
+        let left: Vec<String> = self.outcome.faults.without(self.options.without).iter().map(Fault::name).collect();
         writeln!(f, "faults left: {}", if left.is_empty() { "none".into() } else { left.join(", ") })?;
         write!(f, "again: cargo xtask sim --seed {}{}", self.seed, self.options)
     }
