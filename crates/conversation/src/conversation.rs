@@ -433,7 +433,7 @@ impl Conversation {
     }
 
     fn create_refused(&mut self, request: ResponseId, busy: bool, out: &mut Vec<Command>) {
-        let Some(Ended { response: id, .. }) = self.responses.refused(request) else { return };
+        let Some(Ended { response: id, .. }) = self.responses.refused(self.now, request) else { return };
         out.push(Command::Explain(Decision::ResponseRefused { response: id, busy }));
         let Some(response) = self.responses.get(id).cloned() else { return };
         for delivery in &response.deliveries {
@@ -503,7 +503,17 @@ impl Conversation {
             }
             WorkEvent::DeliveryReady(brief) => {
                 self.work.delivery_ready(&brief.operations);
-                let news = brief.from_earlier_call.then(|| format!("From an earlier call: {}", brief.text));
+                let news = if brief.from_earlier_call {
+                    Some(format!("From an earlier call: {}", brief.text))
+                } else if self.work.has_told(&brief.operations) {
+                    None
+                } else {
+                    // Asked for on a stream before this one, or its outcomes are still on their way to us.
+                    Some(format!(
+                        "From earlier in this call: {}. Do not mention it until you are asked to, or the caller asks.",
+                        brief.text
+                    ))
+                };
                 if self.pending.ready(self.now, brief) {
                     // The model knows of it before its next inference, spoken or not (R11).
                     out.extend(news.map(|text| Command::Model(ModelCommand::AddContext { text })));

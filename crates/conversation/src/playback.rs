@@ -467,7 +467,12 @@ impl PlaybackClock {
 
     fn end_the_cleared(&mut self) {
         if let Some(clearing) = self.clearing.take() {
-            for (playback, possible) in clearing.playbacks {
+            for (playback, mut possible) in clearing.playbacks {
+                // A mark that never came back, of audio that was due to have played before the clear: it may have been.
+                let lost = clearing.marks.iter().filter(|mark| mark.playback == playback.id);
+                for mark in lost.filter(|mark| mark.due <= clearing.cleared_at) {
+                    possible = possible.max(mark.offset);
+                }
                 self.end(playback, possible, PlaybackEndedBy::Cleared);
             }
         }

@@ -70,6 +70,8 @@ pub struct Response {
     pub late: bool,
     pub proposed_calls: u32,
     model: Option<ModelResponseId>,
+    /// The provider did not say that it is ours.
+    guessed: bool,
 }
 
 /// A response as it was when it left the slot.
@@ -85,6 +87,8 @@ pub struct ResponseClock {
     /// Kept until its playback has ended.
     kept: BTreeMap<ResponseId, Response>,
     slot: Option<ResponseId>,
+    /// Its ids rise in the order in which they were first seen: an older one that is not kept is forgotten, not new.
+    newest_model: Option<ModelResponseId>,
     /// Failed attempts at the answer that is owed now.
     attempts: u32,
     retry_at: Option<CallTime>,
@@ -136,6 +140,7 @@ impl ResponseClock {
             late: false,
             proposed_calls: 0,
             model: None,
+            guessed: false,
         });
         (id, response)
     }
@@ -163,6 +168,7 @@ impl ResponseClock {
                 id
             }
         };
+        self.newest_model = self.newest_model.max(Some(model));
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
             response.last_word = at;
@@ -176,6 +182,11 @@ impl ResponseClock {
     /// Our ordinal for the provider's response.
     pub fn by_model(&self, model: ModelResponseId) -> Option<ResponseId> {
         self.kept.iter().rev().find(|(_, response)| response.model == Some(model)).map(|(id, _)| *id)
+    }
+
+    /// It was ours, or nobody's, and its story has ended: what still comes of it belongs to no other response.
+    pub fn is_forgotten(&self, model: ModelResponseId) -> bool {
+        self.newest_model >= Some(model) && self.by_model(model).is_none()
     }
 
     /// Whether audio and tool calls of it are still wanted.
@@ -214,7 +225,20 @@ impl ResponseClock {
     }
 
     /// The provider refused to create it, or never answered: it is as if it had not been asked for.
-    pub fn refused(&mut self, response: ResponseId) -> Option<Ended> {
+    pub fn refused(&mut self, at: CallTime, response: ResponseId) -> Option<Ended> {
+        let refused = self.kept.get_mut(&response)?;
+        if refused.guessed && refused.state == ResponseState::Generating && !refused.sounded {
+            // What we took for it was one that nobody asked for.
+            refused.state = ResponseState::Planned;
+            refused.guessed = false;
+            if let Some(model) = refused.model.take() {
+                let (_, unasked) = self.plan(at, Purpose::Unasked);
+                unasked.cancelled_at = Some(at);
+                unasked.model = Some(model);
+                unasked.state = ResponseState::Generating;
+                self.slot = Some(response);
+            }
+        }
         let refused = self.kept.get_mut(&response)?;
         if refused.state != ResponseState::Planned {
             return None;
@@ -292,6 +316,12 @@ impl ResponseClock {
         let response = self.kept.get(&self.slot?)?;
         (response.state == ResponseState::Planned && response.cancelled_at.is_none())
             .then(|| response.asked_at.plus_ms(u64::from(policy.create_timeout_ms)))
+    }
+
+    pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
+        let response = self.kept.get(&self.slot?)?;
+        (response.state == ResponseState::Generating && response.cancelled_at.is_none())
+            .then(|| response.moved_at.plus_ms(u64::from(policy.stall_timeout_ms)))
     }
 
     pub fn cancel_times_out_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {

@@ -12,6 +12,7 @@ use crate::response::{Purpose, Response};
 use crate::snapshot::Snapshot;
 use crate::turn::Voice;
 use vocab::delivery::DeliveryState;
+use vocab::effect::Priority;
 use vocab::model::ModelCommand;
 use vocab::{CallTime, DeliveryId, ResponseId};
 
@@ -124,6 +125,7 @@ impl Conversation {
         }
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
         if let Some(due) = due {
+            self.withdraw_stale(out);
             if self.responses.may_create(self.now) && !self.is_attaching(out) {
                 self.answer(due, out);
             }
@@ -152,10 +154,28 @@ impl Conversation {
             return;
         }
         if interrupt {
+            // What is being said is as urgent: two of them would cut each other off for ever.
+            let is_said = |pending: &crate::pending::Pending| {
+                pending.brief.priority == Priority::Urgent && pending.said_by.is_some()
+            };
+            if self.pending.iter().any(is_said) {
+                return;
+            }
             self.interrupt_own_voice(out);
         }
         if self.responses.may_create(self.now) {
             self.plan(Purpose::Deliver, Vec::new(), say, out);
+        }
+    }
+
+    /// The disk took so long over an offer that it is no news any more.
+    fn withdraw_stale(&mut self, out: &mut Vec<Command>) {
+        let stale = |pending: &&crate::pending::Pending| pending.may_be_said() && pending.view(self.now).stale;
+        let stale: Vec<_> = self.pending.iter().filter(stale).map(|pending| pending.brief.delivery.clone()).collect();
+        for delivery in stale {
+            self.withdraw(&delivery, GateReason::Stale, out);
+            let saved = self.pending.suppress(&delivery, "stale");
+            out.extend(saved.map(Command::Work));
         }
     }
 

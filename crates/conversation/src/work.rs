@@ -218,6 +218,14 @@ impl WorkClock {
         outputs
     }
 
+    /// The model has been given the outcome of all of them in this model session.
+    pub fn has_told(&self, operations: &[OperationId]) -> bool {
+        operations.iter().all(|operation| {
+            let mut calls = self.calls.values().filter(|call| call.operation.as_ref() == Some(operation));
+            calls.any(|call| call.finished)
+        })
+    }
+
     /// The delivery of a batch came: the answer to its calls may carry it.
     pub fn delivery_ready(&mut self, operations: &[OperationId]) {
         let told = |call: &&mut ToolCall| call.operation.as_ref().is_some_and(|known| operations.contains(known));

@@ -4,9 +4,11 @@
 //! absent here on purpose: any decision about what an outcome means or what is to be said.
 
 pub mod memory;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod verb;
 
 pub use memory::MemoryStore;
 pub use operations::store::*;
+#[cfg(feature = "sqlite")]
 pub use sqlite::{OpenError, SqliteStore};

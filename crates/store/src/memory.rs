@@ -17,16 +17,17 @@ use vocab::{
     WallTime,
 };
 
+/// Every row as it is now; to be looked at by simulations.
 #[derive(Default)]
-struct Tables {
-    sessions: BTreeMap<SessionId, SessionRecord>,
-    operations: BTreeMap<OperationId, Operation>,
-    keys: BTreeMap<IntentKey, OperationId>,
-    attempts: BTreeMap<(OperationId, Fence), Attempt>,
-    provider_calls: BTreeMap<(SessionId, ProviderCallId), OperationId>,
-    batches: BTreeMap<BatchId, Batch>,
-    deliveries: BTreeMap<DeliveryId, Delivery>,
-    audit: Vec<AuditRow>,
+pub struct Tables {
+    pub sessions: BTreeMap<SessionId, SessionRecord>,
+    pub operations: BTreeMap<OperationId, Operation>,
+    pub keys: BTreeMap<IntentKey, OperationId>,
+    pub attempts: BTreeMap<(OperationId, Fence), Attempt>,
+    pub provider_calls: BTreeMap<(SessionId, ProviderCallId), OperationId>,
+    pub batches: BTreeMap<BatchId, Batch>,
+    pub deliveries: BTreeMap<DeliveryId, Delivery>,
+    pub audit: Vec<AuditRow>,
 }
 
 #[derive(Default)]
@@ -37,6 +38,11 @@ pub struct MemoryStore {
 impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Looks at all rows between two verbs, without copying them.
+    pub fn look<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
+        look(&self.tables.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn write<V: Verb>(&self, verb: V) -> StoreFuture<'_, V::Reply> {

@@ -13,18 +13,22 @@ usage: cargo xtask <verb>
          of another tree with `tidy <folder>`
   fmt    format every crate
   lint   clippy on every target of every crate; a warning is an error
+  sim    simulated worlds by seed, built for speed: `sim --seeds 0..100000`, or one with its timeline: `sim --seed 7`
   test   all of it, as CI runs it: format, tidy, lint, build, doc tests, tests
 ";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    let (verb, more) = (words.next(), words.next());
+    let verb = words.next();
+    let rest: Vec<String> = if verb.as_deref() == Some("sim") { words.by_ref().collect() } else { Vec::new() };
+    let more = words.next();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let done = match (verb.as_deref(), more) {
         (Some("tidy"), folder) => tidy(folder.as_ref().map_or(root.as_path(), Path::new)),
         (Some("fmt"), None) => cargo(&root, &["fmt", "--all"]),
         (Some("lint"), None) => lint(&root),
         (Some("test"), None) => test(&root),
+        (Some("sim"), _) => sim(&root, &rest),
         (Some("help" | "--help" | "-h"), None) => {
             print!("{VERBS}");
             return ExitCode::SUCCESS;
@@ -83,6 +87,12 @@ fn tidy(root: &Path) -> Result<(), String> {
         }
         count => Err(format!("{count} findings in {} files", tree.files.len())),
     }
+}
+
+fn sim(root: &Path, rest: &[String]) -> Result<(), String> {
+    let mut args = vec!["run", "--quiet", "--profile", "bench-fast", "--package", "testkit", "--bin", "sim", "--"];
+    args.extend(rest.iter().map(String::as_str));
+    cargo(root, &args)
 }
 
 fn lint(root: &Path) -> Result<(), String> {

@@ -127,6 +127,7 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/turn/model_end_timeout_ms", turn.model_end_timeout_ms, 500, 60_000),
         ("/response/create_timeout_ms", response.create_timeout_ms, 500, 60_000),
         ("/response/cancel_timeout_ms", response.cancel_timeout_ms, 100, 60_000),
+        ("/response/stall_timeout_ms", response.stall_timeout_ms, 1_000, 120_000),
         ("/response/max_attempts", response.max_attempts, 1, 100),
         ("/response/retry_base_ms", response.retry_base_ms, 10, 60_000),
     ] {
