@@ -4,6 +4,7 @@ use crate::args::ConfigArgs;
 use crate::{FAILED, FINE};
 use miette::Diagnostic;
 use server::config::{Config, ConfigErrors};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ pub(crate) fn load(dir: &Path) -> Result<Config, ConfigErrors> {
 
 /// Draws every mistake, to standard error.
 pub(crate) fn show(mistakes: ConfigErrors) -> ExitCode {
-    eprint!("{:?}", miette::Report::new(Headed(mistakes)));
+    // A reader that has seen enough (`| head`) is no failure of ours.
+    let _ = write!(std::io::stderr(), "{:?}", miette::Report::new(Headed(mistakes)));
     FAILED
 }
 

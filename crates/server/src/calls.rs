@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vocab::{AgentId, CallSid, CallerId, StreamSid, WallTime};
 
+/// A sentence that is being said when the grace is over may end.
+const HAND_OVER_CAP: Duration = Duration::from_secs(5);
 /// Ended streams that `/api/v1/calls` still shows.
 const KEPT_ENDED: usize = 256;
 
@@ -29,7 +31,7 @@ pub struct AcceptedStream {
     /// `false`: the number was withheld or is no number, and `caller` is `anonymous:<CallSid>`.
     pub caller_verified: bool,
     pub agent: AgentId,
-    /// The server is draining: finish what is being said, then let go.
+    /// The grace of a stopping server is over: finish what is being said, then let go.
     pub drain: CancellationToken,
     /// Close the socket and return. The *call* is not over by that: its next stream may already be here.
     pub cancel: CancellationToken,
@@ -132,6 +134,8 @@ pub(crate) struct Calls {
     events: LiveEvents,
     tasks: TaskTracker,
     draining: CancellationToken,
+    /// Calls that outlived the grace are handed over, each at its next silent moment.
+    handing_over: CancellationToken,
     roll: Mutex<Roll>,
 }
 
@@ -143,6 +147,7 @@ impl Calls {
             events,
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
+            handing_over: CancellationToken::new(),
             roll: Mutex::default(),
         }
     }
@@ -160,9 +165,14 @@ impl Calls {
         self.draining.is_cancelled()
     }
 
-    /// Cancelled when no call may start any more.
+    /// No new call is taken any more.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
+    }
+
+    /// Told to the calls when the grace is over.
+    pub fn handing_over(&self) -> &CancellationToken {
+        &self.handing_over
     }
 
     /// From now on no call starts.
@@ -260,11 +270,16 @@ impl Calls {
         live.into_iter().chain(roll.ended.iter().rev().filter(|ended| ended.call_sid == *call_sid).cloned()).collect()
     }
 
-    /// Waits for the running calls up to `grace`, then cancels what is left, then ends what does not obey. No call may start
-    /// any more. Returns how many calls had to be cancelled.
+    /// Waits for the running calls up to `grace`, then asks what is left to let go at a silent moment (the carrier's tail of
+    /// TwiML leads them to another process), then cancels, then ends what does not obey. No call may start any more. Returns
+    /// how many calls had to be cancelled.
     pub async fn drain(&self, grace: Duration) -> usize {
         self.start_draining();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_ok() {
+            return 0;
+        }
+        self.handing_over.cancel();
+        if tokio::time::timeout(HAND_OVER_CAP, self.tasks.wait()).await.is_ok() {
             return 0;
         }
         let cut = self.close_all();

@@ -55,7 +55,7 @@ pub struct Wiring {
 /// Why the doors cannot open.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    #[error("cannot listen on {at}: {source}")]
+    #[error("cannot listen on {at}")]
     Bind { at: SocketAddr, source: io::Error },
     #[error("public address {url}: {why}")]
     PublicUrl { url: Url, why: String },

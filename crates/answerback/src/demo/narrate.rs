@@ -293,6 +293,8 @@ pub(crate) const fn reason_in_words(reason: GateReason) -> &'static str {
         GateReason::CallerSpeaking => "the caller is speaking",
         GateReason::PlaybackLive => "the agent is speaking",
         GateReason::ResponseDue => "an answer is due anyway",
+        GateReason::NothingCame => "the model made nothing of it",
+        GateReason::NobodyThere => "nobody is there any more",
         GateReason::QuietTooShort => "the silence is too short yet",
         GateReason::Quiet => "it is quiet",
     }

@@ -109,7 +109,7 @@ async fn arrive(doors: &Arc<Doors>, socket: TcpStream, read: Bytes, upgraded_at:
         caller: grant.caller,
         caller_verified: grant.caller_verified,
         agent: doors.agent.clone(),
-        drain: doors.calls.draining().clone(),
+        drain: doors.calls.handing_over().clone(),
         cancel: CancellationToken::new(),
     };
     match doors.calls.run(Arc::clone(&doors.starter), stream).await {
