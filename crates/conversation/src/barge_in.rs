@@ -44,14 +44,10 @@ impl Conversation {
             && self.responses.cancel(self.now, response)
         {
             out.push(Command::Model(ModelCommand::CancelResponse { response }));
-            self.tools_answered_again(response);
         }
         let Some(cut) = cut else { return Vec::new() };
         for response in &cut.responses {
             self.responses.cancel(self.now, *response);
-            if unheard.is_none_or(|unheard| unheard > slack) {
-                self.tools_answered_again(*response);
-            }
         }
         for part in &cut.items {
             if part.whole {

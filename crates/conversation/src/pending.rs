@@ -237,9 +237,9 @@ fn is_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
     covers(end.proven, end, policy)
 }
 
-/// The stream ended before the evidence came, but by the clock the caller may have heard it.
+/// By the clock the caller may have heard it, though no evidence came: the stream or the sound ended with marks on their way.
 fn may_be_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
-    end.how == PlaybackEndedBy::StreamEnded && covers(end.possible, end, policy)
+    covers(end.possible, end, policy)
 }
 
 fn covers(heard: Samples, end: &PlaybackEnd, policy: &GatePolicy) -> bool {

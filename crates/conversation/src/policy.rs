@@ -99,8 +99,6 @@ pub struct ResponsePolicy {
     pub stall_timeout_ms: u32,
     /// After a cancel we close our own record this long later, whatever the provider says.
     pub cancel_timeout_ms: u32,
-    /// A generation from which nothing came for this long is given up. Models pause for seconds, hardly for this long.
-    pub stall_timeout_ms: u32,
     /// Attempts at one owed answer, the first included.
     pub max_attempts: u32,
     /// Wait before the next attempt; doubles each time.
@@ -111,7 +109,7 @@ impl Default for ResponsePolicy {
     fn default() -> Self {
         Self {
             create_timeout_ms: 10_000,
-            stall_timeout_ms: 20_000,
+            stall_timeout_ms: 15_000,
             cancel_timeout_ms: 1_000,
             max_attempts: 3,
             retry_base_ms: 300,

@@ -87,8 +87,6 @@ pub struct ResponseClock {
     /// Kept until its playback has ended.
     kept: BTreeMap<ResponseId, Response>,
     slot: Option<ResponseId>,
-    /// Its ids rise in the order in which they were first seen: an older one that is not kept is forgotten, not new.
-    newest_model: Option<ModelResponseId>,
     /// Failed attempts at the answer that is owed now.
     attempts: u32,
     retry_at: Option<CallTime>,
@@ -168,10 +166,10 @@ impl ResponseClock {
                 id
             }
         };
-        self.newest_model = self.newest_model.max(Some(model));
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
             response.last_word = at;
+            response.guessed = request.is_none();
             if response.state == ResponseState::Planned {
                 response.state = ResponseState::Generating;
             }
@@ -182,11 +180,6 @@ impl ResponseClock {
     /// Our ordinal for the provider's response.
     pub fn by_model(&self, model: ModelResponseId) -> Option<ResponseId> {
         self.kept.iter().rev().find(|(_, response)| response.model == Some(model)).map(|(id, _)| *id)
-    }
-
-    /// It was ours, or nobody's, and its story has ended: what still comes of it belongs to no other response.
-    pub fn is_forgotten(&self, model: ModelResponseId) -> bool {
-        self.newest_model >= Some(model) && self.by_model(model).is_none()
     }
 
     /// Whether audio and tool calls of it are still wanted.
@@ -316,12 +309,6 @@ impl ResponseClock {
         let response = self.kept.get(&self.slot?)?;
         (response.state == ResponseState::Planned && response.cancelled_at.is_none())
             .then(|| response.asked_at.plus_ms(u64::from(policy.create_timeout_ms)))
-    }
-
-    pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
-        let response = self.kept.get(&self.slot?)?;
-        (response.state == ResponseState::Generating && response.cancelled_at.is_none())
-            .then(|| response.moved_at.plus_ms(u64::from(policy.stall_timeout_ms)))
     }
 
     pub fn cancel_times_out_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {

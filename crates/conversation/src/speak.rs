@@ -12,7 +12,6 @@ use crate::response::{Purpose, Response};
 use crate::snapshot::Snapshot;
 use crate::turn::Voice;
 use vocab::delivery::DeliveryState;
-use vocab::effect::Priority;
 use vocab::model::ModelCommand;
 use vocab::{CallTime, DeliveryId, ResponseId};
 
@@ -154,13 +153,6 @@ impl Conversation {
             return;
         }
         if interrupt {
-            // What is being said is as urgent: two of them would cut each other off for ever.
-            let is_said = |pending: &crate::pending::Pending| {
-                pending.brief.priority == Priority::Urgent && pending.said_by.is_some()
-            };
-            if self.pending.iter().any(is_said) {
-                return;
-            }
             self.interrupt_own_voice(out);
         }
         if self.responses.may_create(self.now) {

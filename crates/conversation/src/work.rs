@@ -143,8 +143,9 @@ impl WorkClock {
     ) -> Option<Output> {
         let call = self.calls.get_mut(&call)?;
         call.attached = true;
-        call.finished = status.is_terminal();
-        call.told = if status.is_terminal() { Told::Outcome } else { Told::Accepted };
+        // What can be told has been told, unknown too: nothing more need come of it.
+        call.finished = status.is_terminal() || result.is_some();
+        call.told = if call.finished { Told::Outcome } else { Told::Accepted };
         let text = outcome_text(&operation, status, result.unwrap_or_default(), true);
         call.operation = Some(operation);
         Some(Output { provider_call: call.provider_call.clone(), text })

@@ -129,7 +129,7 @@ fn a_generation_that_goes_silent_is_given_up_and_the_answer_asked_for_again() {
         if heard_first > 0 {
             stage.audio(response, heard_first);
         }
-        stage.run(25_000);
+        stage.run(20_000);
         assert_ne!(stage.conversation.agent_state(), AgentState::Speaking);
         let asked = if heard_first == 0 { 2 } else { 1 };
         assert_eq!(stage.responses_asked(), asked, "after {heard_first} ms of sound");

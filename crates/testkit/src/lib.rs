@@ -7,3 +7,5 @@ mod stage;
 
 pub use carrier::{Carrier, HeardPiece};
 pub use stage::{Stage, Watch, brief};
+#[cfg(feature = "world")]
+pub mod world;
