@@ -50,6 +50,9 @@ pub(crate) enum Verb {
                             $(pidof answerback)\n  answerback load --calls 300 --stream ws://127.0.0.1:9000/ --json\n\n\
                             A model that speaks all the time: answerback sim load-model")]
     Load(LoadArgs),
+    /// Rehearse calls: what must come out right, in files.
+    #[command(subcommand)]
+    Scenario(ScenarioVerb),
     /// Start one part of the simulated outside world by itself.
     #[command(subcommand, hide = true)]
     Sim(SimPart),
@@ -220,4 +223,37 @@ pub(crate) enum SimPart {
         #[arg(long, value_name = "MS", default_value_t = 10_000)]
         response_ms: u32,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScenarioVerb {
+    /// Play every scenario of a folder: in virtual time, which takes milliseconds, or over real sockets.
+    #[command(
+        after_help = "Examples:\n  answerback scenario run tests/scenarios\n  answerback scenario run tests/scenarios --live \
+                            --junit scenarios.xml\n\nThe exit code is 1 when an expectation was broken. docs/scenarios.md \
+                            teaches how to write one."
+    )]
+    Run(ScenarioRunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScenarioRunArgs {
+    /// A folder of scenario files, or one file.
+    #[arg(value_name = "DIR")]
+    pub path: PathBuf,
+    /// Over real sockets, each against a server process of its own.
+    #[arg(long)]
+    pub live: bool,
+    /// With --live: so many at once.
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "live")]
+    pub at_once: usize,
+    /// Write a report as JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Print one JSON document instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Print every event of the scenarios that broke.
+    #[arg(long, conflicts_with = "json")]
+    pub details: bool,
 }

@@ -13,6 +13,7 @@ pub mod live;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod schema;
 mod setup;
 mod sound;
 pub mod virtual_run;

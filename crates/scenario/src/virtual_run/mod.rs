@@ -204,7 +204,11 @@ impl<'s> World<'s> {
                 () = until => None,
             };
             match work {
-                Some(Some(event)) => self.step(Input::Work(event)),
+                Some(Some(event)) => {
+                    // What the backend did came before what the executor made of it.
+                    self.hear_of_backend();
+                    self.step(Input::Work(event));
+                }
                 // The desk is gone: its process is dying, or another stream took over.
                 Some(None) => {
                     tokio::task::yield_now().await;
