@@ -1,5 +1,7 @@
 //! Every file of `tests/scenarios`, in virtual time and over real sockets.
 
+use scenario::file::{Expect, Scenario};
+use scenario::judge::judge;
 use scenario::live::Launch;
 use scenario::run::{Outcome, files, run_live, run_virtual};
 use server::config::Config;
@@ -7,6 +9,8 @@ use server::serve::Service;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use vocab::delivery::DeliveryState;
+use vocab::effect::OperationStatus;
 
 /// Names the config folder of a server child.
 const CHILD_CONFIG: &str = "ANSWERBACK_TEST_CHILD_CONFIG";
@@ -31,6 +35,50 @@ fn all_passed(outcomes: &[Outcome]) {
 #[test]
 fn every_scenario_comes_out_right_in_virtual_time() {
     all_passed(&run_virtual(&scenarios()));
+}
+
+/// An expectation that cannot break guards nothing: each is bent, one at a time, and held against what came.
+#[test]
+fn no_scenario_expects_what_could_not_be_otherwise() {
+    for path in scenarios() {
+        let scenario = Scenario::read(&path).unwrap();
+        let (record, unknown_ms) = scenario::virtual_run::run(&scenario, path.parent().unwrap()).unwrap();
+        let mut bent: Vec<(String, Scenario)> = Vec::new();
+        let mut bend = |what: &str, change: &dyn Fn(&mut Expect)| {
+            let mut wrong = scenario.clone();
+            change(&mut wrong.expect);
+            bent.push((what.to_owned(), wrong));
+        };
+        let expect = &scenario.expect;
+        if expect.operations.is_some() {
+            bend("operations", &|e| e.operations.as_mut().unwrap().push(OperationStatus::Unknown));
+        }
+        if expect.deliveries.is_some() {
+            bend("deliveries", &|e| e.deliveries.as_mut().unwrap().push(DeliveryState::Expired));
+        }
+        for (what, pick) in [
+            ("effects", (|e| &mut e.effects) as fn(&mut Expect) -> &mut Option<u32>),
+            ("requests", |e| &mut e.requests),
+            ("clears", |e| &mut e.clears),
+        ] {
+            if pick(&mut scenario.clone().expect).is_some() {
+                bend(what, &|e| *pick(e).as_mut().unwrap() += 1);
+            }
+        }
+        if expect.order.len() > 1 {
+            bend("order", &|e| e.order.reverse());
+        }
+        for n in 0..expect.heard.len() {
+            bend("heard", &|e| e.heard[n].times += 1);
+        }
+        for pattern in expect.times.keys() {
+            bend("times", &|e| *e.times.get_mut(pattern).unwrap() += 1);
+        }
+        assert!(bent.len() >= 3, "{}: it expects next to nothing", path.display());
+        for (what, wrong) in bent {
+            assert!(!judge(&wrong, &record, unknown_ms).is_empty(), "{}: {what} cannot break", path.display());
+        }
+    }
 }
 
 #[test]

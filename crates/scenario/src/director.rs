@@ -29,9 +29,19 @@ pub struct Director {
     /// A line is being spoken.
     caller_busy: bool,
     answered_us: Option<u64>,
-    agent_sounds: bool,
+    /// Playbacks on their way to the caller: the next one may be sent before the last one has ended.
+    sounding: u32,
     /// Since when both are silent.
     silent_us: u64,
+    /// Since when the agent owes nothing, by its public state.
+    idle_us: Option<u64>,
+}
+
+/// What the silence of both is judged by.
+#[derive(Clone, Copy)]
+struct Silence {
+    since_us: Option<u64>,
+    idle_us: Option<u64>,
 }
 
 impl Director {
@@ -46,8 +56,9 @@ impl Director {
             next_line: 0,
             caller_busy: false,
             answered_us: None,
-            agent_sounds: false,
+            sounding: 0,
             silent_us: 0,
+            idle_us: Some(0),
         }
     }
 
@@ -62,11 +73,16 @@ impl Director {
                     first.arm(event.at_us, event.at_us);
                 }
             }
-            "agent_starts" => self.agent_sounds = true,
-            "agent_stops" | "killed" | "stream_ended" => {
-                self.agent_sounds = false;
+            "agent_starts" => self.sounding += 1,
+            "agent_stops" => {
+                self.sounding = self.sounding.saturating_sub(1);
                 self.silent_us = event.at_us;
             }
+            "killed" | "stream_ended" => {
+                self.sounding = 0;
+                self.silent_us = event.at_us;
+            }
+            "state" => self.idle_us = (event.text == "listening").then_some(event.at_us),
             "caller_done" => {
                 self.caller_busy = false;
                 self.silent_us = event.at_us;
@@ -81,10 +97,9 @@ impl Director {
 
     /// What is due now. A caller's sound is over at `caller_done`, anything else at once.
     pub fn due(&mut self, now_us: u64, takes_time: impl Fn(usize) -> bool) -> Option<Act> {
-        let (agent, silent_us) = (self.agent_sounds, self.silent_us);
-        let speaking = self.caller_busy;
+        let silence = self.silence();
         for fault in &mut self.faults {
-            if !fault.done && fault.fires_us(agent || speaking, silent_us).is_some_and(|at| at <= now_us) {
+            if !fault.done && fault.fires_us(silence).is_some_and(|at| at <= now_us) {
                 fault.done = true;
                 return Some(fault.act);
             }
@@ -94,7 +109,7 @@ impl Director {
         }
         let answered_us = self.answered_us?;
         let line = self.caller.get_mut(self.next_line)?;
-        if line.fires_us(agent, silent_us).is_none_or(|at| at > now_us) {
+        if line.fires_us(silence).is_none_or(|at| at > now_us) {
             return None;
         }
         line.done = true;
@@ -109,10 +124,15 @@ impl Director {
 
     /// When something will be due if nothing happens.
     pub fn next_us(&self) -> Option<u64> {
-        let busy = self.agent_sounds || self.caller_busy;
-        let faults = self.faults.iter().filter(|fault| !fault.done).filter_map(|f| f.fires_us(busy, self.silent_us));
+        let silence = self.silence();
+        let faults = self.faults.iter().filter(|fault| !fault.done).filter_map(|fault| fault.fires_us(silence));
         let line = self.caller.get(self.next_line).filter(|_| !self.caller_busy);
-        faults.chain(line.and_then(|line| line.fires_us(self.agent_sounds, self.silent_us))).min()
+        faults.chain(line.and_then(|line| line.fires_us(silence))).min()
+    }
+
+    fn silence(&self) -> Silence {
+        let silent = self.sounding == 0 && !self.caller_busy;
+        Silence { since_us: silent.then_some(self.silent_us), idle_us: self.idle_us.filter(|_| silent) }
     }
 
     pub fn is_done(&self) -> bool {
@@ -139,7 +159,7 @@ impl Waiting {
         let when = &self.when;
         if let Some(at_ms) = when.at_ms {
             self.fire_us = Some(answered_us + at_ms * 1_000);
-        } else if when.after.is_none() && when.heard_percent.is_none() && when.quiet_ms.is_none() {
+        } else if when.after.is_none() && when.heard_percent.is_none() && when.quiet_ms.is_none() && when.idle_ms.is_none() {
             self.fire_us = Some(now_us + when.plus_ms.unwrap_or_default() * 1_000);
         }
     }
@@ -166,12 +186,12 @@ impl Waiting {
         }
     }
 
-    fn fires_us(&self, somebody_sounds: bool, silent_us: u64) -> Option<u64> {
+    fn fires_us(&self, silence: Silence) -> Option<u64> {
         let armed_us = self.armed_us?;
-        match self.when.quiet_ms {
-            Some(_) if somebody_sounds => None,
-            Some(quiet_ms) => Some(silent_us.max(armed_us) + quiet_ms * 1_000),
-            None => self.fire_us,
+        match (self.when.quiet_ms, self.when.idle_ms) {
+            (Some(ms), _) => Some(silence.since_us?.max(armed_us) + ms * 1_000),
+            (None, Some(ms)) => Some(silence.since_us?.max(silence.idle_us?).max(armed_us) + ms * 1_000),
+            (None, None) => self.fire_us,
         }
     }
 }

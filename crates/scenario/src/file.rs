@@ -61,8 +61,8 @@ pub enum Runner {
 fn both() -> Vec<Runner> {
     vec![Runner::Virtual, Runner::Live]
 }
-/// A caller whose lines do not end with it hangs up when both have been silent for so long.
-const LAST_QUIET_MS: u64 = 1_500;
+/// A caller whose lines do not end with it hangs up when nothing has been said or owed for so long.
+const LAST_IDLE_MS: u64 = 1_500;
 
 fn settle_ms() -> u64 {
     500
@@ -71,7 +71,7 @@ fn limit_ms() -> u64 {
     60_000
 }
 
-/// When something happens. Exactly one of `at_ms`, `after`, `heard_percent`, `quiet_ms`; nothing at all: at once.
+/// When something happens. At most one of `at_ms`, `after`, `heard_percent`, `quiet_ms`, `idle_ms`; nothing at all: at once.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
@@ -89,6 +89,8 @@ pub struct When {
     pub of: Option<String>,
     /// Both have been silent for so long since then.
     pub quiet_ms: Option<u64>,
+    /// The same, and the agent's public state has been `listening` for so long: nothing is owed.
+    pub idle_ms: Option<u64>,
 }
 
 /// One thing that the caller does; exactly one of the acts. A line begins when its `when` has come and the line before it
@@ -267,7 +269,7 @@ impl Scenario {
         let mut scenario: Self = toml::from_str(text)
             .map_err(|source| FileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
         if scenario.caller.last().is_none_or(|last| !last.hang_up && !last.drop_line) {
-            let when = When { quiet_ms: Some(LAST_QUIET_MS), ..When::default() };
+            let when = When { idle_ms: Some(LAST_IDLE_MS), ..When::default() };
             scenario.caller.push(CallerLine { when, hang_up: true, ..CallerLine::default() });
         }
         match scenario.problem() {
@@ -318,7 +320,8 @@ impl Scenario {
             let ways = u32::from(when.at_ms.is_some())
                 + u32::from(when.after.is_some())
                 + u32::from(when.heard_percent.is_some())
-                + u32::from(when.quiet_ms.is_some());
+                + u32::from(when.quiet_ms.is_some())
+                + u32::from(when.idle_ms.is_some());
             if ways > 1 {
                 return Some(format!("a `when` names more than one moment: {when:?}"));
             }

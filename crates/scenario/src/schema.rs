@@ -17,7 +17,7 @@ pub fn schema() -> Value {
     let when = object(
         json!({
             "at_ms": ms, "after": event, "nth": {"type": "integer", "minimum": 1}, "plus_ms": ms,
-            "heard_percent": {"type": "integer", "minimum": 0, "maximum": 100}, "of": text, "quiet_ms": ms,
+            "heard_percent": {"type": "integer", "minimum": 0, "maximum": 100}, "of": text, "quiet_ms": ms, "idle_ms": ms,
         }),
         &[],
     );
