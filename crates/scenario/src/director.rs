@@ -159,7 +159,11 @@ impl Waiting {
         let when = &self.when;
         if let Some(at_ms) = when.at_ms {
             self.fire_us = Some(answered_us + at_ms * 1_000);
-        } else if when.after.is_none() && when.heard_percent.is_none() && when.quiet_ms.is_none() && when.idle_ms.is_none() {
+        } else if when.after.is_none()
+            && when.heard_percent.is_none()
+            && when.quiet_ms.is_none()
+            && when.idle_ms.is_none()
+        {
             self.fire_us = Some(now_us + when.plus_ms.unwrap_or_default() * 1_000);
         }
     }

@@ -134,7 +134,10 @@ impl Steps {
                 say("finished", format!("{} {result}", status.as_str()));
             }
             Input::Work(WorkEvent::DeliveryReady(brief)) => {
-                say("delivery_ready", format!("{}{}", if brief.from_earlier_call { "earlier call, " } else { "" }, brief.text));
+                say(
+                    "delivery_ready",
+                    format!("{}{}", if brief.from_earlier_call { "earlier call, " } else { "" }, brief.text),
+                );
             }
             Input::Work(WorkEvent::SaveRefused { reason, .. }) => say("save_refused", reason.clone()),
             Input::Work(WorkEvent::Saved { .. })

@@ -259,8 +259,8 @@ pub enum FileError {
 
 impl Scenario {
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
@@ -284,7 +284,9 @@ impl Scenario {
         let silent = self.expect.silent.iter().map(|silent| &silent.after);
         let whens = self.caller.iter().map(|line| &line.when).chain(self.fault.iter().map(|fault| &fault.when));
         let afters = whens.clone().filter_map(|when| when.after.as_ref());
-        if let Some(unknown) = patterns.chain(between).chain(silent).chain(afters).find(|text| !crate::events::is_known(text)) {
+        if let Some(unknown) =
+            patterns.chain(between).chain(silent).chain(afters).find(|text| !crate::events::is_known(text))
+        {
             return Some(format!("there is no event `{unknown}`; docs/scenarios.md lists them"));
         }
         for (n, line) in self.caller.iter().enumerate() {

@@ -55,7 +55,9 @@ pub fn judge(scenario: &Scenario, record: &Record, unknown_ms: u64) -> Vec<Broke
     }
     for (pattern, wanted) in &expect.times {
         let seen = count(record, pattern);
-        check(seen == *wanted, format!("times: `{pattern}` = {wanted}"), &|| format!("{seen}{}", all_of(record, pattern)));
+        check(seen == *wanted, format!("times: `{pattern}` = {wanted}"), &|| {
+            format!("{seen}{}", all_of(record, pattern))
+        });
     }
     for pattern in &expect.never {
         let first = record.events.iter().find(|event| matches(pattern, event));
@@ -129,7 +131,8 @@ fn all_of(record: &Record, pattern: &str) -> String {
 }
 
 fn heard(record: &Record) -> String {
-    let one = |h: &crate::ear::Hearing| format!("`{}` {} of {} ms at {}", h.text, h.heard_ms, h.total_ms, h.from_us / 1_000);
+    let one =
+        |h: &crate::ear::Hearing| format!("`{}` {} of {} ms at {}", h.text, h.heard_ms, h.total_ms, h.from_us / 1_000);
     if record.heard.is_empty() { "nothing".into() } else { record.heard.iter().map(one).collect::<Vec<_>>().join("; ") }
 }
 

@@ -115,7 +115,9 @@ pub fn json(outcomes: &[Outcome]) -> Value {
     let one = |outcome: &Outcome| {
         let (verdict, broken) = match &outcome.verdict {
             Verdict::Passed => ("passed", Vec::new()),
-            Verdict::Unplayable { reason } => ("unplayable", vec![json!({ "expected": "to be played", "seen": reason })]),
+            Verdict::Unplayable { reason } => {
+                ("unplayable", vec![json!({ "expected": "to be played", "seen": reason })])
+            }
             Verdict::Failed { broken, .. } => {
                 ("failed", broken.iter().map(|b| json!({ "expected": b.expected, "seen": b.seen })).collect())
             }

@@ -24,9 +24,14 @@ pub struct Outcome {
 pub enum Verdict {
     Passed,
     /// What did not hold, and all that was seen, for whoever looks for the reason.
-    Failed { broken: Vec<Broken>, record: Box<Record> },
+    Failed {
+        broken: Vec<Broken>,
+        record: Box<Record>,
+    },
     /// It could not be played.
-    Unplayable { reason: String },
+    Unplayable {
+        reason: String,
+    },
 }
 
 impl Outcome {
@@ -127,6 +132,7 @@ fn verdict(scenario: &Scenario, record: Record, unknown_ms: u64) -> Verdict {
 }
 
 fn panic_text(panicked: &(dyn std::any::Any + Send)) -> String {
-    let text = panicked.downcast_ref::<String>().map(String::as_str).or_else(|| panicked.downcast_ref::<&str>().copied());
+    let text =
+        panicked.downcast_ref::<String>().map(String::as_str).or_else(|| panicked.downcast_ref::<&str>().copied());
     format!("it panicked: {}", text.unwrap_or("without a word"))
 }

@@ -4,7 +4,8 @@ use crate::events::NAMES;
 use serde_json::{Value, json};
 
 pub fn schema() -> Value {
-    let (ms, count, text) = (json!({"type": "integer", "minimum": 0}), json!({"type": "integer", "minimum": 0}), json!({"type": "string"}));
+    let (ms, count, text) =
+        (json!({"type": "integer", "minimum": 0}), json!({"type": "integer", "minimum": 0}), json!({"type": "string"}));
     let flag = json!({"type": "boolean"});
     let table = json!({"type": "object"});
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
@@ -50,7 +51,8 @@ pub fn schema() -> Value {
         }),
         &[],
     );
-    let statuses = ["requested", "admitted", "running", "committed", "failed_retryable", "failed_final", "unknown", "cancelled"];
+    let statuses =
+        ["requested", "admitted", "running", "committed", "failed_retryable", "failed_final", "unknown", "cancelled"];
     let states = ["ready", "offered", "heard", "uncertain", "suppressed", "superseded", "expired"];
     let heard = object(json!({"text": text, "times": count, "whole": flag}), &["text"]);
     let expect = object(

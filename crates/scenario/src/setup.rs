@@ -112,7 +112,11 @@ impl Setup {
                         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !part.is_empty() => continue,
                         Err(source) => return Err(SetupError::Io { path: folder, source }),
                     };
-                    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "toml")) {
+                    for path in entries
+                        .flatten()
+                        .map(|entry| entry.path())
+                        .filter(|p| p.extension().is_some_and(|e| e == "toml"))
+                    {
                         let text = std::fs::read_to_string(&path)
                             .map_err(|source| SetupError::Io { path: path.clone(), source })?;
                         let name = Path::new(part).join(path.file_name().unwrap_or_default());
@@ -140,8 +144,9 @@ impl Setup {
             let mut say = None;
             if let Some(text) = &rule.say {
                 let mulaw = match &rule.voice {
-                    Some(voice) => sound::recording(voice, base)
-                        .map_err(|source| ScriptError::Audio { rule: n + 1, source })?,
+                    Some(voice) => {
+                        sound::recording(voice, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?
+                    }
                     None => sound::agent(text, rule.ms.unwrap_or(text.len() as u32 * MS_A_CHARACTER)),
                 };
                 let path = sounds.join(format!("{n}.ulaw"));
@@ -206,10 +211,8 @@ fn caller_sound(line: &CallerLine, base: &Path) -> Result<Option<CallerSound>, A
 }
 
 fn read_table(path: &Path, text: &str) -> Result<toml::Table, SetupError> {
-    text.parse().map_err(|error: toml::de::Error| SetupError::Config {
-        path: path.to_owned(),
-        problem: error.to_string(),
-    })
+    text.parse()
+        .map_err(|error: toml::de::Error| SetupError::Config { path: path.to_owned(), problem: error.to_string() })
 }
 
 fn overlay(files: &mut Vec<(PathBuf, toml::Table)>, scenario: &Scenario) -> Result<(), SetupError> {

@@ -14,7 +14,10 @@ const VOICED_DBFS: i8 = -26;
 /// What the recorded lines say.
 const TEXTS: &[(&str, &str)] = &[
     ("builtin:caller_request", "Hello, I'd like to book a table for two at nine tonight, please."),
-    ("builtin:caller_talk_over", "Oh, and could we sit by the window if there is one? That would be lovely, thank you."),
+    (
+        "builtin:caller_talk_over",
+        "Oh, and could we sit by the window if there is one? That would be lovely, thank you.",
+    ),
     ("builtin:caller_thanks", "That's wonderful, thank you very much. Goodbye."),
     ("builtin:caller_hello_again", "Hello again."),
 ];
@@ -73,8 +76,9 @@ pub fn noise(ms: u32) -> Vec<u8> {
 /// The sound of one of the agent's texts: the same text has the same sound, another one another.
 pub fn agent(text: &str, ms: u32) -> Vec<u8> {
     // FNV-1a.
-    let mut state =
-        text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let mut state = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     (0..ms * 8).map(|_| (draw(&mut state) >> 56) as u8).collect()
 }
 

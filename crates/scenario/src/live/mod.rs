@@ -15,7 +15,9 @@ use serde_json::Value;
 use server::{AUTH_TOKEN, Running, Seen, Step};
 use sim::booking::{self, Booking, BookingConfig, BookingError, BookingServer, Overseer, Oversight, Switches};
 use sim::model::{self, ModelConfig, ModelError, ModelServer};
-use sim::phone::{CallResult, CallScript, CallScriptError, Happened, PhoneCall, PhoneConfig, Step as PhoneStep, TimelineEvent};
+use sim::phone::{
+    CallResult, CallScript, CallScriptError, Happened, PhoneCall, PhoneConfig, Step as PhoneStep, TimelineEvent,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -324,7 +326,8 @@ impl House<'_> {
             self.model.set_faults(|faults| faults.drop_after_ms = Some(0));
             // It looks at its faults with the next frame of the caller; the session after this one is sound.
             let before = self.model.record().sessions.last().map(|session| session.opened_us);
-            let closed = || self.model.record().sessions.iter().any(|s| Some(s.opened_us) == before && s.closed_us.is_some());
+            let closed =
+                || self.model.record().sessions.iter().any(|s| Some(s.opened_us) == before && s.closed_us.is_some());
             while !closed() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }

@@ -43,6 +43,8 @@ const REOPEN_US: u64 = 200_000;
 const FRAME_US: u64 = FRAME_MS as u64 * 1_000;
 /// 2026-01-01, so that stored times look like times.
 const WALL: WallTime = WallTime(1_767_225_600_000);
+/// Steps of one moment that nothing but time or marks caused; a deadline that stays in the past would never end.
+const MOST_STEPS_AT_ONCE: u32 = 10_000;
 const CALLER: &str = "+15005550006";
 
 #[derive(Debug, thiserror::Error)]
@@ -254,14 +256,22 @@ impl<'s> World<'s> {
             events = leg.model_says(now_us, &words)?;
         }
         self.note_all(events);
+        let mut steps = 0;
         while let Some(input) = self.leg.as_mut().filter(|leg| !leg.closing).and_then(|leg| leg.due(now_us)) {
             self.step(input);
+            steps += 1;
+            if steps > MOST_STEPS_AT_ONCE {
+                self.record.violations.push(format!("at {} ms: the core never comes to rest", now_us / 1_000));
+                self.die();
+                self.on_line = false;
+            }
         }
         while (self.leg.is_some() || self.voice.is_some()) && self.frame_us <= now_us {
             self.frame_us += FRAME_US;
             self.frame();
         }
-        self.frame_us = self.frame_us.max(now_us / FRAME_US * FRAME_US + if now_us % FRAME_US == 0 { 0 } else { FRAME_US });
+        self.frame_us =
+            self.frame_us.max(now_us / FRAME_US * FRAME_US + if now_us % FRAME_US == 0 { 0 } else { FRAME_US });
         if self.leg.as_ref().is_some_and(|leg| leg.closing) {
             self.end_leg().await;
             self.reopen_us = Some(now_us + REOPEN_US);

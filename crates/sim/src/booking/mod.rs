@@ -227,11 +227,7 @@ impl Desk {
         (answer, duplicate)
     }
 
-    async fn route(
-        &self,
-        request: Request<hyper::body::Incoming>,
-        duplicate: &mut bool,
-    ) -> Option<Response<Body>> {
+    async fn route(&self, request: Request<hyper::body::Incoming>, duplicate: &mut bool) -> Option<Response<Body>> {
         let path = request.uri().path().to_owned();
         let by_key = path.strip_prefix("/bookings/by-key/");
         match (request.method(), path.as_str(), by_key) {
@@ -253,11 +249,7 @@ impl Desk {
         }
     }
 
-    async fn book(
-        &self,
-        request: Request<hyper::body::Incoming>,
-        duplicate: &mut bool,
-    ) -> Option<Response<Body>> {
+    async fn book(&self, request: Request<hyper::body::Incoming>, duplicate: &mut bool) -> Option<Response<Body>> {
         let key = match request.headers().get("idempotency-key").map(HeaderValue::to_str) {
             None => None,
             Some(Ok(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.to_owned()),
