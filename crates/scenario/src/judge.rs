@@ -199,7 +199,7 @@ mod tests {
             silent = [{ after = "speech_confirmed", within_ms = 1000 }]
             states = ["thinking", "listening"]
             never_listening = [{ from = "speech_confirmed", to = "heard" }]"#;
-        assert_eq!(broken_by(all), [String::new(); 0]);
+        assert_eq!(broken_by(all), Vec::<String>::new());
     }
 
     #[test]

@@ -19,6 +19,9 @@ use vocab::{CallTime, MarkName, PlaybackId, ResponseId, Samples};
 /// Each way between us and the carrier, in milliseconds.
 const CARRIER_DELAY_MS: u64 = 20;
 
+/// Sound with the moment of its first sample.
+pub type Spans = Vec<(u64, Vec<u8>)>;
+
 pub struct Leg {
     started_us: u64,
     pub desk: SessionDesk,
@@ -206,7 +209,7 @@ impl Leg {
     }
 
     /// The stream is over: what the caller heard of it.
-    pub fn heard(mut self, now_us: u64) -> (SessionDesk, Vec<(u64, Vec<u8>)>, Vec<String>) {
+    pub fn heard(mut self, now_us: u64) -> (SessionDesk, Spans, Vec<String>) {
         self.carrier.clear(self.at(now_us));
         let piece = |piece: &testkit::HeardPiece| {
             let bytes = self.kept.get(&piece.playback).map(Vec::as_slice).unwrap_or_default();

@@ -270,8 +270,7 @@ impl<'s> World<'s> {
             self.frame_us += FRAME_US;
             self.frame();
         }
-        self.frame_us =
-            self.frame_us.max(now_us / FRAME_US * FRAME_US + if now_us % FRAME_US == 0 { 0 } else { FRAME_US });
+        self.frame_us = self.frame_us.max(now_us.div_ceil(FRAME_US) * FRAME_US);
         if self.leg.as_ref().is_some_and(|leg| leg.closing) {
             self.end_leg().await;
             self.reopen_us = Some(now_us + REOPEN_US);
