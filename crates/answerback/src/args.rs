@@ -50,22 +50,9 @@ pub(crate) enum Verb {
                             $(pidof answerback)\n  answerback load --calls 300 --stream ws://127.0.0.1:9000/ --json\n\n\
                             A model that speaks all the time: answerback sim load-model")]
     Load(LoadArgs),
-    /// Feed recorded calls to the core again: the same commands, or the first drift.
-    #[command(after_help = "Examples:\n  answerback replay data/recordings\n  answerback replay --times 1000 \
-                            tests/fixtures/recordings/v1/booking\n\nThe exit code is 1 when a call drifts.")]
-    Replay(ReplayArgs),
-    /// Run another voice detector over a recorded call, and show the turn decisions that move.
-    #[command(after_help = "Example:\n  answerback rehear tests/fixtures/recordings/v1/booking --detector earshot")]
-    Rehear(RehearArgs),
-    /// Play recorded calls under another policy, and compare the measures.
-    #[command(
-        after_help = "Example:\n  answerback what-if --set gate.quiet_ms=400 --plot quiet.svg data/recordings\n\n\
-                            docs/replay.md says what of this is exact and what is modelled."
-    )]
-    WhatIf(WhatIfArgs),
-    /// Recorded calls: hand them on.
+    /// Rehearse calls: what must come out right, in files.
     #[command(subcommand)]
-    Calls(CallsVerb),
+    Scenario(ScenarioVerb),
     /// Start one part of the simulated outside world by itself.
     #[command(subcommand, hide = true)]
     Sim(SimPart),
@@ -300,4 +287,37 @@ pub(crate) enum SimPart {
         #[arg(long, value_name = "MS", default_value_t = 10_000)]
         response_ms: u32,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScenarioVerb {
+    /// Play every scenario of a folder: in virtual time, which takes milliseconds, or over real sockets.
+    #[command(
+        after_help = "Examples:\n  answerback scenario run tests/scenarios\n  answerback scenario run tests/scenarios --live \
+                            --junit scenarios.xml\n\nThe exit code is 1 when an expectation was broken. docs/scenarios.md \
+                            teaches how to write one."
+    )]
+    Run(ScenarioRunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScenarioRunArgs {
+    /// A folder of scenario files, or one file.
+    #[arg(value_name = "DIR")]
+    pub path: PathBuf,
+    /// Over real sockets, each against a server process of its own.
+    #[arg(long)]
+    pub live: bool,
+    /// With --live: so many at once.
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "live")]
+    pub at_once: usize,
+    /// Write a report as JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Print one JSON document instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Print every event of the scenarios that broke.
+    #[arg(long, conflicts_with = "json")]
+    pub details: bool,
 }

@@ -28,7 +28,7 @@ use vocab::work::{WorkCommand, WorkEvent};
 use vocab::{CallSid, CallTime, ToolName};
 
 /// Said instead of the greeting when a lost stream comes back.
-const RESUMED_GREETING: &str = "The line was cut for a moment and is back. Say sorry in a few words and ask how to go on. \
+pub const RESUMED_GREETING: &str = "The line was cut for a moment and is back. Say sorry in a few words and ask how to go on. \
                                 Do not greet again.";
 /// Requests to systems of record that are under way may end within this, after the calls are gone.
 const EXECUTOR_GRACE: Duration = Duration::from_secs(5);

@@ -57,6 +57,31 @@ pub struct Switches {
     pub ignore_keys: bool,
 }
 
+/// Looks over the backend's shoulder: decides the faults of each single request, and is told what happened.
+pub trait Overseer: Send + Sync {
+    /// The faults of this request; `None` leaves it to the switches. `details` is the body, or what the query of a
+    /// `GET /bookings` names.
+    fn switches(&self, details: &Value) -> Option<Switches>;
+    /// A booking is on disk and not yet answered.
+    fn committed(&self, booking: &Booking);
+}
+
+/// Nobody, or somebody.
+#[derive(Clone, Default)]
+pub struct Oversight(pub Option<Arc<dyn Overseer>>);
+
+impl std::fmt::Debug for Oversight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "overseen" } else { "alone" })
+    }
+}
+
+impl Oversight {
+    fn switches(&self, details: &Value) -> Option<Switches> {
+        self.0.as_ref()?.switches(details)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct BookingConfig {
     /// `127.0.0.1:0` picks a free port.
@@ -66,6 +91,7 @@ pub struct BookingConfig {
     pub switches: Switches,
     /// The number of the first booking in an empty file; the recorded confirmation says "B seven".
     pub first_number: u32,
+    pub overseer: Oversight,
 }
 
 impl BookingConfig {
@@ -76,6 +102,7 @@ impl BookingConfig {
             file: file.into(),
             switches: Switches::default(),
             first_number: 7,
+            overseer: Oversight::default(),
         }
     }
 }
@@ -112,6 +139,7 @@ struct Desk {
     ledger: tokio::sync::Mutex<Ledger>,
     switches: Mutex<Switches>,
     attempts: Mutex<BTreeMap<String, u32>>,
+    overseer: Oversight,
 }
 
 /// Open the file and serve until the handle is stopped or dropped.
@@ -124,6 +152,7 @@ pub async fn start(config: BookingConfig) -> Result<BookingServer, BookingError>
         ledger: tokio::sync::Mutex::new(ledger),
         switches: Mutex::new(config.switches),
         attempts: Mutex::default(),
+        overseer: config.overseer,
     });
     let stop = CancellationToken::new();
     tokio::spawn(accept(listener, Arc::clone(&desk), stop.clone()));
@@ -179,8 +208,8 @@ async fn serve(socket: TcpStream, desk: Arc<Desk>) {
     let service = service_fn(move |request| {
         let (desk, twice) = (Arc::clone(&desk), Arc::clone(&twice));
         async move {
-            let answer = desk.answer(request).await;
-            twice.store(locked(&desk.switches).duplicate_answer, Ordering::Relaxed);
+            let (answer, duplicate) = desk.answer(request).await;
+            twice.store(duplicate, Ordering::Relaxed);
             // An error out of the service makes hyper drop the connection without a byte: the lost response.
             answer.ok_or_else(|| std::io::Error::other("the answer was lost"))
         }
@@ -191,13 +220,28 @@ async fn serve(socket: TcpStream, desk: Arc<Desk>) {
 }
 
 impl Desk {
-    /// `None`: drop the connection.
-    async fn answer(&self, request: Request<hyper::body::Incoming>) -> Option<Response<Body>> {
+    /// `None`: drop the connection. With whether the answer goes out twice.
+    async fn answer(&self, request: Request<hyper::body::Incoming>) -> (Option<Response<Body>>, bool) {
+        let mut duplicate = locked(&self.switches).duplicate_answer;
+        let answer = self.route(request, &mut duplicate).await;
+        (answer, duplicate)
+    }
+
+    async fn route(&self, request: Request<hyper::body::Incoming>, duplicate: &mut bool) -> Option<Response<Body>> {
         let path = request.uri().path().to_owned();
         let by_key = path.strip_prefix("/bookings/by-key/");
         match (request.method(), path.as_str(), by_key) {
-            (&Method::POST, "/bookings", _) => self.book(request).await,
-            (&Method::GET, "/bookings", _) => Some(json_answer(StatusCode::OK, &json!(self.report().await))),
+            (&Method::POST, "/bookings", _) => self.book(request, duplicate).await,
+            (&Method::GET, "/bookings", _) => {
+                if let Some(query) = request.uri().query() {
+                    let named = url::form_urlencoded::parse(query.as_bytes());
+                    let details = named.map(|(name, value)| (name.into_owned(), Value::from(value))).collect();
+                    if let Some(wanted) = self.overseer.switches(&Value::Object(details)) {
+                        pause(wanted.delay_before_commit_ms).await;
+                    }
+                }
+                Some(json_answer(StatusCode::OK, &json!(self.report().await)))
+            }
             (&Method::GET, _, Some(key)) => Some(self.look_up(&percent_decoded(key)).await),
             (&Method::GET, "/switches", _) => Some(json_answer(StatusCode::OK, &json!(*locked(&self.switches)))),
             (&Method::POST, "/switches", _) => Some(self.change_switches(request).await),
@@ -205,7 +249,7 @@ impl Desk {
         }
     }
 
-    async fn book(&self, request: Request<hyper::body::Incoming>) -> Option<Response<Body>> {
+    async fn book(&self, request: Request<hyper::body::Incoming>, duplicate: &mut bool) -> Option<Response<Body>> {
         let key = match request.headers().get("idempotency-key").map(HeaderValue::to_str) {
             None => None,
             Some(Ok(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.to_owned()),
@@ -225,8 +269,10 @@ impl Desk {
             Ok(_) => return Some(problem(StatusCode::BAD_REQUEST, "bad_body", "the body must be a JSON object")),
             Err(answer) => return Some(answer),
         };
-        let switches = *locked(&self.switches);
-        if std::mem::take(&mut locked(&self.switches).error_once) {
+        let overseen = self.overseer.switches(&details);
+        let switches = overseen.unwrap_or(*locked(&self.switches));
+        *duplicate |= switches.duplicate_answer;
+        if std::mem::take(&mut locked(&self.switches).error_once) || overseen.is_some_and(|wanted| wanted.error_once) {
             return Some(problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the booking system stumbled"));
         }
         pause(switches.delay_before_commit_ms).await;
@@ -258,8 +304,15 @@ impl Desk {
                 },
             }
         };
+        if status == StatusCode::CREATED
+            && let Some(overseer) = &self.overseer.0
+        {
+            overseer.committed(&booking);
+        }
         // Only a booking that this request made can lose its answer: a repeat would say nothing new.
-        if status == StatusCode::CREATED && std::mem::take(&mut locked(&self.switches).lose_response_once) {
+        if status == StatusCode::CREATED
+            && (std::mem::take(&mut locked(&self.switches).lose_response_once) || switches.lose_response_once)
+        {
             return None;
         }
         pause(switches.delay_after_commit_ms).await;

@@ -5,6 +5,7 @@
 
 mod events;
 mod generation;
+mod offline;
 mod record;
 mod script;
 mod session;
@@ -12,6 +13,7 @@ mod turn_detection;
 
 pub(crate) use events::{default_session, detection_of, update_session};
 pub use generation::Pace;
+pub use offline::{OfflineModel, OfflineSession};
 pub use record::{
     CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
 };

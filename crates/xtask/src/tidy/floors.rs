@@ -28,8 +28,9 @@ pub const FLOORS: &[(&str, u8)] = &[
     ("server", 4),
     ("sim", 4),
     ("replay", 4),
-    ("answerback", 5),
-    ("testkit", BASEMENT),
+    ("testkit", 4),
+    ("scenario", 5),
+    ("answerback", 6),
     ("tests", BASEMENT),
     ("xtask", BASEMENT),
 ];

@@ -1,0 +1,40 @@
+//! `answerback scenario run`: scenarios in virtual time, or against servers of their own.
+
+use crate::args::ScenarioRunArgs;
+use crate::{FAILED, FINE};
+use ::scenario::live::Launch;
+use ::scenario::report;
+use ::scenario::run::{files, run_live, run_virtual};
+use anyhow::{Context, bail};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(crate) async fn run(args: ScenarioRunArgs) -> anyhow::Result<ExitCode> {
+    let files = files(&args.path).with_context(|| format!("cannot read {}", args.path.display()))?;
+    let outcomes = if args.live {
+        let program = std::env::current_exe().context("the path of this program is unknown")?;
+        let launch = Launch(Arc::new(move |config| {
+            let mut command = std::process::Command::new(&program);
+            command.arg("serve").arg("--config").arg(config);
+            command
+        }));
+        run_live(&files, &launch, args.at_once).await
+    } else {
+        tokio::task::spawn_blocking(move || run_virtual(&files)).await.context("the scenarios ended badly")?
+    };
+    if outcomes.is_empty() {
+        bail!("{}: no scenario is for this runner", args.path.display());
+    }
+    if let Some(path) = &args.junit {
+        std::fs::write(path, report::junit(&outcomes)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        println!("{:#}", report::json(&outcomes));
+    } else {
+        print!("{}", report::table(&outcomes));
+        if args.details {
+            print!("{}", report::details(&outcomes));
+        }
+    }
+    Ok(if outcomes.iter().all(|outcome| outcome.passed()) { FINE } else { FAILED })
+}
