@@ -143,7 +143,8 @@ impl World {
         let fails = faults.has(Fault::FailingModel) && self.chance.percent(20);
         let silent = faults.has(Fault::SilentModel) && self.chance.percent(12);
         let calls = tools && !self.streams[n].model.goals.is_empty();
-        let speaks = !silent && !(fails && self.chance.percent(50)) && (!calls || self.chance.percent(30));
+        let cut_short = fails && self.chance.percent(50);
+        let speaks = !silent && !cut_short && (!calls || self.chance.percent(30));
         if speaks {
             at = self.speaks(n, response, item, at);
         }

@@ -55,6 +55,8 @@ pub struct Write {
     pub failures: u32,
 }
 
+/// Lives for one event; boxing would cost more than it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Reply {
     Recovered,

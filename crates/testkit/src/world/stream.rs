@@ -220,13 +220,13 @@ impl World {
 
     fn perform(&mut self, n: usize, command: Command, close: &mut Option<CloseReason>) {
         match command {
-            Command::SendAudio { playback, from, to } => self.to_line(n, ToLine::Audio { playback, from, to }),
-            Command::SendMark { mark } => self.to_line(n, ToLine::Mark(mark)),
+            Command::SendAudio { playback, from, to } => self.line_gets(n, ToLine::Audio { playback, from, to }),
+            Command::SendMark { mark } => self.line_gets(n, ToLine::Mark(mark)),
             Command::ClearPlayback => {
                 self.streams[n].line.clears_under_way += 1;
-                self.to_line(n, ToLine::Clear);
+                self.line_gets(n, ToLine::Clear);
             }
-            Command::Model(command) => self.to_model(n, command),
+            Command::Model(command) => self.model_gets(n, command),
             Command::Work(command) => {
                 if let Some(desk) = self.streams[n].desk {
                     self.desk_gets(desk, command);
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    fn to_line(&mut self, n: usize, what: ToLine) {
+    fn line_gets(&mut self, n: usize, what: ToLine) {
         let jitter = if self.faults.has(Fault::Jitter) { self.chance.between(0, 120) } else { 0 };
         let line = &mut self.streams[n].line;
         line.last_up = line.last_up.max(self.now + (line.up_ms + jitter) * MS);
@@ -249,7 +249,7 @@ impl World {
         self.queue.at(at, Event::LineGot { stream: n, what });
     }
 
-    fn to_model(&mut self, n: usize, command: ModelCommand) {
+    fn model_gets(&mut self, n: usize, command: ModelCommand) {
         let way = self.chance.between(4, 50) * MS;
         let model = &mut self.streams[n].model;
         model.last_got = model.last_got.max(self.now + way);
