@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The shipped config: Luigi's.
 const SHIPPED: [(&str, &str); 4] = [
     ("answerback.toml", include_str!("../../../config/answerback.toml")),
-    ("agents/luigi.toml", include_str!("../../../config/agents/luigi.toml")),
+    ("agents/blue_door.toml", include_str!("../../../config/agents/blue_door.toml")),
     ("tools/book_table.toml", include_str!("../../../config/tools/book_table.toml")),
     ("tools/find_table.toml", include_str!("../../../config/tools/find_table.toml")),
 ];
