@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use vocab::{AgentId, CallSid, CallerId, StreamSid, WallTime};
 
-/// A sentence that is being said when the grace is over may end.
+/// A sentence that is being said when the grace is over may end, within this and within as long as the grace was.
 const HAND_OVER_CAP: Duration = Duration::from_secs(5);
 /// Ended streams that `/api/v1/calls` still shows.
 const KEPT_ENDED: usize = 256;
@@ -279,7 +279,7 @@ impl Calls {
             return 0;
         }
         self.handing_over.cancel();
-        if tokio::time::timeout(HAND_OVER_CAP, self.tasks.wait()).await.is_ok() {
+        if tokio::time::timeout(HAND_OVER_CAP.min(grace), self.tasks.wait()).await.is_ok() {
             return 0;
         }
         let cut = self.close_all();
