@@ -5,13 +5,15 @@ use crate::listen::Listener;
 use crate::playout::Playout;
 use crate::recorder::Recorder;
 use crate::report::{CallEnd, CallReport};
+use crate::sources::{Source, Sources};
 use audio::Detector;
 use conversation::{Command, Conversation, Input, Policy};
 use models::{ModelError, ModelSocket, SessionConfig};
 use phone::twilio::{Inbound, InboundAudio, PhoneError, Placement, TwilioSocket};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -21,8 +23,12 @@ use vocab::model::{ModelCommand, ModelEvent};
 use vocab::work::{WorkCommand, WorkEvent};
 use vocab::{CallTime, Samples};
 
-/// How often stalls, silence of the carrier and the call's length are looked at.
+/// How often stalls, silence of the carrier, the call's length and the two signals to let go are looked at. The signals are
+/// no branch of the loop: they come once a call, and to listen for them would cost two locks a frame.
 const CHORES_EVERY: Duration = Duration::from_millis(250);
+/// While nobody speaks the model is given the line in pieces of this length (60 ms): each is a write to a socket, and the
+/// quiet is most of a call. Speech, tentative speech and an open turn go out frame by frame.
+const QUIET_PIECE_BYTES: usize = 3 * vocab::audio::FRAME_BYTES;
 /// Caller audio kept for a model session that is still being opened: 10 s (cases C23 of twilio.md).
 const PREBUFFER_BYTES: usize = 80_000;
 /// After this long a session that took our configuration but never answered is given up.
@@ -98,8 +104,10 @@ pub(crate) struct Actor<S, D> {
     pub(crate) end: Option<CallEnd>,
     listener: Listener,
     inbound: InboundAudio,
-    /// Caller audio that the model has not been given yet.
+    /// Caller audio for a model session that is still being opened.
     prebuffer: VecDeque<u8>,
+    /// Caller audio that the open session has not been given yet, see [`QUIET_PIECE_BYTES`].
+    unsent: Vec<u8>,
     silence: Vec<u8>,
     started: Instant,
     last_media: Instant,
@@ -110,6 +118,7 @@ pub(crate) struct Actor<S, D> {
     /// The carrier does not read what we send.
     pub(crate) unsendable: Option<PhoneError>,
     limits: CallLimits,
+    sources: Sources,
 }
 
 /// Something happened.
@@ -119,8 +128,6 @@ enum Event {
     Model(Result<ModelEvent, ModelError>),
     Work(Option<WorkEvent>),
     Time,
-    Drain,
-    Cancel,
 }
 
 /// Runs the call until its stream is over.
@@ -145,6 +152,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         listener: Listener::new(detector),
         inbound: InboundAudio::new(),
         prebuffer: VecDeque::new(),
+        unsent: Vec::with_capacity(QUIET_PIECE_BYTES + vocab::audio::FRAME_BYTES),
         silence: Vec::new(),
         started: now,
         last_media: now,
@@ -153,6 +161,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         too_long: false,
         unsendable: None,
         limits,
+        sources: Sources::new(),
     };
     actor.step(CallTime(0), Input::CallStarted { greeting });
     actor.live(&drain, &cancel).await;
@@ -179,26 +188,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         let mut draining = false;
         let mut chores_at = self.started + CHORES_EVERY;
         let mut timer = Box::pin(sleep_until(chores_at));
-        // Kept over the rounds: a fresh one would enter and leave the token's list of waiters twice a frame.
-        let mut cancelled = pin!(cancel.cancelled());
-        let mut drained = pin!(drain.cancelled());
         while self.end.is_none() {
             caller_audio.clear();
             self.model_audio.clear();
             let due = self.conversation.next_deadline().map(|at| self.started + Duration::from_micros(at.0));
-            set(timer.as_mut(), due.map_or(chores_at, |due| due.min(chores_at)));
-            let event = {
-                let Self { phone, model, desk, model_audio, .. } = self;
-                tokio::select! {
-                    biased;
-                    () = cancelled.as_mut() => Event::Cancel,
-                    () = drained.as_mut(), if !draining => Event::Drain,
-                    inbound = phone.next(&mut caller_audio) => Event::Phone(inbound),
-                    told = next_of(model, model_audio) => told,
-                    work = desk.next() => Event::Work(work),
-                    () = timer.as_mut() => Event::Time,
-                }
-            };
+            let due = due.map_or(chores_at, |due| due.min(chores_at));
+            // Most frames leave the timer alone.
+            if timer.deadline() != due || timer.is_elapsed() {
+                timer.as_mut().reset(due);
+                self.sources.ask(Source::Time);
+            }
+            let event = poll_fn(|cx| self.poll_event(cx, timer.as_mut(), &mut caller_audio)).await;
             let now = Instant::now();
             let at = CallTime(now.duration_since(self.started).as_micros() as u64);
             match event {
@@ -211,17 +211,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 Event::Work(Some(event)) => self.step(at, Input::Work(event)),
                 Event::Work(None) => self.over(at, CallEnd::Cancelled),
                 Event::Time => self.step(at, Input::TimePassed),
-                Event::Drain => {
-                    draining = true;
-                    self.step(at, Input::DrainRequested);
-                }
-                Event::Cancel => self.over(at, CallEnd::Cancelled),
             }
             if now >= chores_at {
                 chores_at = now + CHORES_EVERY;
                 self.chores(at, now);
+                if cancel.is_cancelled() {
+                    self.over(at, CallEnd::Cancelled);
+                } else if !draining && drain.is_cancelled() {
+                    draining = true;
+                    self.step(at, Input::DrainRequested);
+                }
             }
         }
+    }
+
+    /// Whatever comes first. What the last step queued leaves before anything new is looked at.
+    fn poll_event(&mut self, cx: &Context<'_>, mut timer: Pin<&mut Sleep>, caller_audio: &mut Vec<u8>) -> Poll<Event> {
+        let Self { phone, model, desk, model_audio, sources, .. } = self;
+        sources.look(cx.waker());
+        // What is left waits for room, and whoever is waited for calls. A failure is told by the next read.
+        let _ = phone.poll_flush(&mut sources.context(Source::Phone));
+        if let ModelSlot::Open(socket) = model {
+            let _ = socket.poll_flush(&mut sources.context(Source::Model));
+            if socket.has_news() {
+                sources.ask(Source::Model);
+            }
+        }
+        for source in Source::ALL {
+            if !sources.is_due(source) {
+                continue;
+            }
+            let mut cx = sources.context(source);
+            let event = match (source, &mut *model) {
+                (Source::Phone, _) => pin!(phone.next(caller_audio)).poll(&mut cx).map(Event::Phone),
+                (Source::Model, ModelSlot::Opening(opening)) => opening.as_mut().poll(&mut cx).map(Event::Opened),
+                (Source::Model, ModelSlot::Open(socket)) => socket.poll_next(&mut cx, model_audio).map(Event::Model),
+                (Source::Model, ModelSlot::Gone) => Poll::Pending,
+                (Source::Desk, _) => desk.poll_next(&mut cx).map(Event::Work),
+                (Source::Time, _) => timer.as_mut().poll(&mut cx).map(|()| Event::Time),
+            };
+            if event.is_ready() {
+                return event;
+            }
+            sources.not_yet(source);
+        }
+        Poll::Pending
     }
 
     fn phone_said(&mut self, at: CallTime, now: Instant, inbound: Inbound, audio: &[u8]) {
@@ -252,8 +286,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         if audio.is_empty() {
             return;
         }
-        match &mut self.model {
-            ModelSlot::Open(socket) => socket.append_audio(audio),
+        match &self.model {
+            ModelSlot::Open(_) => self.unsent.extend_from_slice(audio),
             ModelSlot::Opening(_) => {
                 let over = (self.prebuffer.len() + audio.len()).saturating_sub(PREBUFFER_BYTES);
                 self.prebuffer.drain(..over.min(self.prebuffer.len()));
@@ -266,6 +300,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         }
         let evidence = self.listener.hear(audio);
         self.step(at, Input::CallerAudio { samples: Samples(audio.len() as u32), evidence });
+        if self.unsent.len() >= QUIET_PIECE_BYTES || self.conversation.caller_has_the_floor() {
+            self.append_unsent();
+        }
+    }
+
+    /// The model hears what it has not been given yet.
+    pub(crate) fn append_unsent(&mut self) {
+        if let ModelSlot::Open(socket) = &mut self.model {
+            socket.append_audio(&self.unsent);
+        }
+        self.unsent.clear();
     }
 
     fn hear_silence(&mut self, at: CallTime, length: Samples) {
@@ -366,20 +411,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             history: self.conversation.history().entries().cloned().collect(),
             padded_ms: u64::from(padded.ms().0),
         }
-    }
-}
-
-async fn next_of(model: &mut ModelSlot, audio: &mut Vec<u8>) -> Event {
-    match model {
-        ModelSlot::Opening(opening) => Event::Opened(opening.as_mut().await),
-        ModelSlot::Open(socket) => Event::Model(socket.next(audio).await),
-        ModelSlot::Gone => std::future::pending().await,
-    }
-}
-
-/// Sets the timer anew only when it must fire at another time: most frames leave it alone.
-fn set(timer: Pin<&mut Sleep>, at: Instant) {
-    if timer.deadline() != at || timer.is_elapsed() {
-        timer.reset(at);
     }
 }

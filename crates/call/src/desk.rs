@@ -2,6 +2,7 @@
 //! desk and the door that opens both brings it.
 
 use std::future::Future;
+use std::task::{Context, Poll};
 use vocab::work::{WorkCommand, WorkEvent};
 
 /// The desk takes no more commands now. Nothing happened.
@@ -12,8 +13,8 @@ pub struct DeskFull;
 pub trait Desk: Send {
     /// Never waits.
     fn send(&mut self, command: WorkCommand) -> Result<(), DeskFull>;
-    /// The next event; `None` once the executor has let go of the session. Cancel safe.
-    fn next(&mut self) -> impl Future<Output = Option<WorkEvent>> + Send;
+    /// The next event; `None` once the executor has let go of the session.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WorkEvent>>;
     /// Everything sent before is carried out, and the end is on record when this returns. `ends_call`: on purpose, and
     /// not only this stream.
     fn close(self, ends_call: bool) -> impl Future<Output = ()> + Send;

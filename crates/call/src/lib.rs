@@ -12,6 +12,7 @@ mod perform;
 mod playout;
 pub mod recorder;
 mod report;
+mod sources;
 
 pub use actor::{CallLimits, CallSetup, Seen, Watch, run};
 pub use desk::{Desk, DeskFull};

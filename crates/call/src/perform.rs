@@ -95,6 +95,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     }
 
     fn tell_model(&mut self, command: ModelCommand) {
+        // What was heard before it was said before.
+        self.append_unsent();
         match &mut self.model {
             ModelSlot::Open(socket) => socket.send(&command),
             ModelSlot::Opening(_) if self.model_waiting.len() < MAX_WAITING => self.model_waiting.push(command),

@@ -14,14 +14,13 @@ pub use writer::{RecordingThread, Recordings};
 use conversation::{Command, Input};
 use recording::{Frame, Header, StopReason, Writer};
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use vocab::CallTime;
 use writer::{Chunk, Mailbox};
 
-/// Bytes are handed over this long after the last time. Steps come at least every 250 ms (the driver's chores), so what a
-/// crash loses stays under a second.
-const HAND_OVER_EVERY: Duration = Duration::from_millis(750);
+/// Bytes are handed over this long after the last time. Steps come every 20 ms while the carrier sends, so what a crash loses
+/// stays under a second.
+const HAND_OVER_EVERY: Duration = Duration::from_millis(900);
 /// Or when there are this many: a burst of the model is no reason to hold them.
 const HAND_OVER_BYTES: usize = 128 * 1024;
 
@@ -49,7 +48,6 @@ pub struct Recorder {
     /// `None` once the recording has stopped.
     log: Option<Log>,
     mailbox: Mailbox,
-    spare: Receiver<Chunk>,
 }
 
 struct Log {
@@ -75,11 +73,12 @@ struct Log {
 }
 
 impl Recorder {
-    fn new(header: &Header, max_bytes: u64, mailbox: Mailbox, spare: Receiver<Chunk>) -> std::io::Result<Self> {
+    fn new(header: &Header, max_bytes: u64, mailbox: Mailbox) -> std::io::Result<Self> {
+        let Chunk { steps, caller, agent } = mailbox.spare();
         let log = Log {
-            steps: Writer::new(Vec::with_capacity(16 * 1024), header)?,
-            caller: Vec::with_capacity(16 * 1024),
-            agent: Vec::with_capacity(16 * 1024),
+            steps: Writer::new(steps, header)?,
+            caller,
+            agent,
             caller_bytes: 0,
             agent_bytes: 0,
             heard_at: 0,
@@ -90,7 +89,7 @@ impl Recorder {
             handed_over: CallTime(0),
             max_bytes,
         };
-        Ok(Self { log: Some(log), mailbox, spare })
+        Ok(Self { log: Some(log), mailbox })
     }
 
     /// μ-law of the caller that the next [`Input::CallerAudio`] stands for.
@@ -187,7 +186,7 @@ impl Recorder {
     /// Gives the buffers to the thread and takes emptied ones.
     fn hand_over(&mut self) {
         let Some(log) = &mut self.log else { return };
-        let mut chunk = self.spare.try_recv().unwrap_or_default();
+        let mut chunk = self.mailbox.spare();
         std::mem::swap(&mut chunk.steps, log.steps.out_mut());
         std::mem::swap(&mut chunk.caller, &mut log.caller);
         std::mem::swap(&mut chunk.agent, &mut log.agent);

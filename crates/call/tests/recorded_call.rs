@@ -12,6 +12,7 @@ use recording::{AGENT_FILE, CALLER_FILE, Header, Tail, ToolFacts};
 use serde_json::{Value, json};
 use std::fs;
 use std::future::pending;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
@@ -32,8 +33,8 @@ impl Desk for NoDesk {
     fn send(&mut self, _: WorkCommand) -> Result<(), DeskFull> {
         Ok(())
     }
-    async fn next(&mut self) -> Option<WorkEvent> {
-        pending().await
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<WorkEvent>> {
+        Poll::Pending
     }
     async fn close(self, _: bool) {}
 }

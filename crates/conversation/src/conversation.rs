@@ -85,6 +85,11 @@ impl Conversation {
         self.turn.caller_is_speaking()
     }
 
+    /// Speaking, tentatively too, or a turn of theirs is open: what the line carries now must not wait.
+    pub fn caller_has_the_floor(&self) -> bool {
+        self.turn.caller_is_speaking() || self.turn.open_turn().is_some()
+    }
+
     /// The stream is over; nothing more will be commanded.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed

@@ -12,6 +12,7 @@ use operations::store::{
 use operations::{Delivery, Operation, SessionEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -78,6 +79,11 @@ impl SessionDesk {
     /// losing one. An event about the same operation or delivery may come again with the same content.
     pub async fn next(&mut self) -> Option<WorkEvent> {
         self.events.recv().await
+    }
+
+    /// As [`SessionDesk::next`], for an owner that polls by itself.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WorkEvent>> {
+        self.events.poll_recv(cx)
     }
 
     /// Everything sent before is carried out first. What is still on offer then becomes uncertain; operations go on.

@@ -49,6 +49,13 @@ impl ModelSocket {
         }
     }
 
+    /// See [`RealtimeSocket::has_news`].
+    pub fn has_news(&self) -> bool {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.has_news(),
+        }
+    }
+
     /// See [`RealtimeSocket::poll_flush`].
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {

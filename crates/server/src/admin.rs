@@ -1,7 +1,7 @@
 //! `/api/v1`: reading what goes on, behind the admin token.
 
 use crate::doors::Doors;
-use crate::events::CallEvent;
+use crate::events::{CallEvent, Subscription};
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -16,7 +16,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
-use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use vocab::CallSid;
 
@@ -82,12 +81,12 @@ pub(crate) async fn events(State(doors): State<Arc<Doors>>, headers: HeaderMap) 
     // Past events are not kept here, so a client that comes back has missed some.
     let comes_back = headers.contains_key("last-event-id");
     let opening = futures_util::stream::iter(comes_back.then(|| Ok(resync(None))));
-    let live = sent_events(BroadcastStream::new(doors.events.subscribe()));
+    let live = sent_events(doors.events.subscribe());
     let until_closing = opening.chain(live).take_until(doors.closing.clone().cancelled_owned());
     Sse::new(until_closing).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-fn sent_events(live: BroadcastStream<Arc<CallEvent>>) -> impl Stream<Item = Result<Event, Infallible>> {
+fn sent_events(live: Subscription) -> impl Stream<Item = Result<Event, Infallible>> {
     live.map(|received| {
         Ok(match received {
             Ok(event) => sent_event(&event),

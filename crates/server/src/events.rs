@@ -1,10 +1,15 @@
 //! Live call events: a bounded broadcast that nobody waits for. Who is too slow is told to read everything again.
 
+use futures_util::Stream;
 use serde::Serialize;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use vocab::{AgentId, CallSid, StreamSid, WallTime};
 
 /// Events kept for a subscriber that lags before it is told to resync.
@@ -59,6 +64,8 @@ impl LiveEvent {
 pub struct LiveEvents {
     sender: broadcast::Sender<Arc<CallEvent>>,
     published: Arc<AtomicU64>,
+    /// Subscribers now. The channel knows too, but asks a lock, and every call asks several times a frame.
+    watchers: Arc<AtomicUsize>,
 }
 
 impl Default for LiveEvents {
@@ -71,13 +78,13 @@ impl LiveEvents {
     /// Keeps `events` for a slow subscriber. At least 1 is kept.
     pub fn with_capacity(events: usize) -> Self {
         let (sender, _) = broadcast::channel(events.max(1));
-        Self { sender, published: Arc::new(AtomicU64::new(0)) }
+        Self { sender, published: Arc::default(), watchers: Arc::default() }
     }
 
     /// Tells all subscribers.
     pub fn publish(&self, call_sid: &CallSid, event: LiveEvent) {
         let number = self.published.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.sender.receiver_count() > 0 {
+        if self.is_watched() {
             // No receiver between the check and the send is no loss: there is nobody to tell.
             let _ = self.sender.send(Arc::new(CallEvent { number, at: wall_now(), call_sid: call_sid.clone(), event }));
         }
@@ -85,12 +92,34 @@ impl LiveEvents {
 
     /// Whether anybody would see an event: what is costly to describe need not be.
     pub fn is_watched(&self) -> bool {
-        self.sender.receiver_count() > 0
+        self.watchers.load(Ordering::Relaxed) > 0
     }
 
     /// Everything from now on.
-    pub fn subscribe(&self) -> broadcast::Receiver<Arc<CallEvent>> {
-        self.sender.subscribe()
+    pub fn subscribe(&self) -> Subscription {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        Subscription { events: BroadcastStream::new(self.sender.subscribe()), watchers: Arc::clone(&self.watchers) }
+    }
+}
+
+/// One subscriber's events, until it is dropped.
+#[derive(Debug)]
+pub struct Subscription {
+    events: BroadcastStream<Arc<CallEvent>>,
+    watchers: Arc<AtomicUsize>,
+}
+
+impl Stream for Subscription {
+    type Item = Result<Arc<CallEvent>, BroadcastStreamRecvError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.events).poll_next(cx)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

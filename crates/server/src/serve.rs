@@ -20,6 +20,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use store::{OpenError, SqliteStore};
 use tokio_util::sync::CancellationToken;
@@ -254,8 +255,8 @@ impl Desk for ExecutorDesk {
         self.0.send(command).map_err(|_| DeskFull)
     }
 
-    async fn next(&mut self) -> Option<WorkEvent> {
-        self.0.next().await
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WorkEvent>> {
+        self.0.poll_next(cx)
     }
 
     async fn close(self, ends_call: bool) {

@@ -6,23 +6,28 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vocab::CallTime;
 
 /// How often calls that were given up or left are looked for when nothing comes.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Emptied buffers that wait for a call: one is filled while one is written.
-const SPARES: usize = 2;
+/// After a message the thread lets others gather for so long: to be woken for each would cost more than to write it.
+const GATHER: Duration = Duration::from_millis(20);
+/// Emptied buffers that wait for whichever call hands over next. A hundred serve a thousand calls, since a chunk is on its
+/// way for some milliseconds of each second.
+const SPARES: usize = 128;
+/// Memory of a fresh buffer, enough for what a quiet second brings (8,000 bytes of sound).
+const FRESH_BYTES: usize = 8 * 1024;
 /// Memory that an emptied buffer keeps.
-const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_BYTES: usize = 16 * 1024;
 /// Directories tried when a stream's name is taken.
 const MAX_NAMESAKES: u32 = 100;
 
 /// Bytes of one call on their way to the disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunk {
     pub steps: Vec<u8>,
     pub caller: Vec<u8>,
@@ -34,6 +39,11 @@ impl Chunk {
         self.steps.len() + self.caller.len() + self.agent.len()
     }
 
+    pub fn fresh() -> Self {
+        let part = || Vec::with_capacity(FRESH_BYTES);
+        Self { steps: part(), caller: part(), agent: part() }
+    }
+
     fn empty(&mut self) {
         for part in [&mut self.steps, &mut self.caller, &mut self.agent] {
             part.clear();
@@ -43,7 +53,7 @@ impl Chunk {
 }
 
 enum Message {
-    Open { state: Arc<CallState>, name: String, spare: SyncSender<Chunk> },
+    Open { state: Arc<CallState>, name: String },
     Append { call: u64, chunk: Chunk },
 }
 
@@ -65,8 +75,27 @@ struct CallState {
     stopped_at: AtomicU64,
 }
 
+/// Emptied buffers, shared by all calls: a call holds one chunk and no more.
+#[derive(Clone, Debug, Default)]
+struct Spares(Arc<Mutex<Vec<Chunk>>>);
+
+impl Spares {
+    fn take(&self) -> Chunk {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(Chunk::fresh)
+    }
+
+    fn put(&self, mut chunk: Chunk) {
+        chunk.empty();
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.len() < SPARES {
+            spares.push(chunk);
+        }
+    }
+}
+
 /// The call's end of the way to the thread.
 pub(super) struct Mailbox {
+    spares: Spares,
     state: Arc<CallState>,
     to_thread: SyncSender<Message>,
     waiting: Arc<AtomicUsize>,
@@ -74,6 +103,11 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
+    /// An empty chunk to go on with.
+    pub fn spare(&self) -> Chunk {
+        self.spares.take()
+    }
+
     /// Never waits. `false`: the chunk is lost.
     pub fn send(&self, chunk: Chunk) -> bool {
         let bytes = chunk.bytes();
@@ -123,6 +157,7 @@ impl Mailbox {
 pub struct Recordings {
     to_thread: SyncSender<Message>,
     waiting: Arc<AtomicUsize>,
+    spares: Spares,
     next: Arc<AtomicU64>,
     limits: Arc<RecordingLimits>,
 }
@@ -151,8 +186,15 @@ impl Recordings {
     fn unattended(limits: RecordingLimits) -> (Self, Desk) {
         let (to_thread, mail) = sync_channel(limits.max_waiting);
         let waiting = Arc::new(AtomicUsize::new(0));
-        let desk = Desk { mail, waiting: waiting.clone(), dir: limits.dir.clone(), open: BTreeMap::new() };
-        (Self { to_thread, waiting, next: Arc::default(), limits: Arc::new(limits) }, desk)
+        let spares = Spares::default();
+        let desk = Desk {
+            mail,
+            waiting: waiting.clone(),
+            spares: spares.clone(),
+            dir: limits.dir.clone(),
+            open: BTreeMap::new(),
+        };
+        (Self { to_thread, waiting, spares, next: Arc::default(), limits: Arc::new(limits) }, desk)
     }
 
     /// Starts the recording of one stream. `None` when the thread is too far behind to take one more, or gone.
@@ -167,20 +209,20 @@ impl Recordings {
             stopped_steps: AtomicU64::new(0),
             stopped_at: AtomicU64::new(0),
         });
-        let (spare, spares) = sync_channel(SPARES);
         let name = format!("{}-{}", file_name(header.session.as_str()), file_name(header.stream.as_str()));
-        let open = Message::Open { state: state.clone(), name, spare };
+        let open = Message::Open { state: state.clone(), name };
         if self.to_thread.try_send(open).is_err() {
             count_stop(StopReason::WriterBehind);
             return None;
         }
         let mailbox = Mailbox {
+            spares: self.spares.clone(),
             state,
             to_thread: self.to_thread.clone(),
             waiting: self.waiting.clone(),
             max_waiting: self.limits.max_bytes_waiting,
         };
-        match Recorder::new(header, self.limits.max_bytes_each, mailbox, spares) {
+        match Recorder::new(header, self.limits.max_bytes_each, mailbox) {
             Ok(recorder) => {
                 metrics::counter!("recordings_started_total").increment(1);
                 Some(recorder)
@@ -206,6 +248,7 @@ fn file_name(text: &str) -> String {
 struct Desk {
     mail: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
+    spares: Spares,
     dir: PathBuf,
     open: BTreeMap<u64, Open>,
 }
@@ -214,7 +257,6 @@ struct Open {
     state: Arc<CallState>,
     /// `None` after a failure.
     files: Option<Files>,
-    spare: SyncSender<Chunk>,
     taken: u64,
 }
 
@@ -230,8 +272,10 @@ impl Desk {
             match self.mail.recv_timeout(LOOK_EVERY) {
                 Ok(message) => {
                     self.take(message);
+                    std::thread::sleep(GATHER);
                     // Under load the queue may never be empty; the look at the others is cheap against a write.
-                    for message in self.mail.try_iter().take(64).collect::<Vec<_>>() {
+                    for _ in 0..1_024 {
+                        let Ok(message) = self.mail.try_recv() else { break };
                         self.take(message);
                     }
                     self.close_the_finished();
@@ -244,7 +288,7 @@ impl Desk {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Open { state, name, spare } => {
+            Message::Open { state, name } => {
                 let files = match make_files(&self.dir, &name) {
                     Ok(files) => Some(files),
                     Err(error) => {
@@ -253,9 +297,9 @@ impl Desk {
                         None
                     }
                 };
-                self.open.insert(state.call, Open { state, files, spare, taken: 0 });
+                self.open.insert(state.call, Open { state, files, taken: 0 });
             }
-            Message::Append { call, mut chunk } => {
+            Message::Append { call, chunk } => {
                 self.waiting.fetch_sub(chunk.bytes(), Ordering::AcqRel);
                 let Some(open) = self.open.get_mut(&call) else { return };
                 open.taken += 1;
@@ -266,9 +310,7 @@ impl Desk {
                     open.state.failed.store(true, Ordering::Release);
                     open.files = None;
                 }
-                chunk.empty();
-                // The call may be gone, or have buffers enough.
-                let _ = open.spare.try_send(chunk);
+                self.spares.put(chunk);
             }
         }
     }

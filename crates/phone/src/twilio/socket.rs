@@ -36,8 +36,7 @@ use vocab::{MarkName, StreamSid};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketConfig {
     /// Inbound frames are 0.4 kB; a longer message grows the buffer by itself. The library fills it with zeroes before each
-    /// look at the socket: its default of 128 KiB costs twelve times the memory and half the CPU; 4 KiB here and 8 KiB at the
-    /// model's were 4.5 % of a profile.
+    /// look at the socket: its default of 128 KiB costs twelve times the memory and half the CPU.
     pub read_buffer_bytes: usize,
     /// Longest frame and message taken. A longer one closes with 1009.
     pub message_limit_bytes: usize,
@@ -52,7 +51,7 @@ pub struct SocketConfig {
 impl Default for SocketConfig {
     fn default() -> Self {
         Self {
-            read_buffer_bytes: 2 * 1024,
+            read_buffer_bytes: 1024,
             message_limit_bytes: wire::MESSAGE_LIMIT_BYTES,
             media_limit_bytes: 64 * 1024,
             control_reserve_bytes: 16 * 1024,
@@ -191,8 +190,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> TwilioSocket<S> {
         self.queue(limit, Encoder::clear)
     }
 
-    /// Writes what is queued, as far as the connection takes it.
+    /// Writes what is queued, if anything is, as far as the connection takes it.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PhoneError>> {
+        if !self.unflushed {
+            return Poll::Ready(Ok(()));
+        }
         if self.write_lost {
             return Poll::Ready(Err(PhoneError::Lost(io::ErrorKind::BrokenPipe)));
         }
