@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     // Before any TLS or HTTP client exists: rustls takes the provider that is installed then.
     // An error means that one is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match server::runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("answerback: the runtime cannot start: {error}");

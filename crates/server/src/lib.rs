@@ -21,3 +21,13 @@ mod twilio;
 mod upgrade;
 
 pub use server::{DrainSwitch, Server, ServerError, Stopped, Wiring};
+
+/// The runtime that a server wants: with one core, threads that hand work to each other only cost.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut builder = match cores {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder.enable_all().build()
+}

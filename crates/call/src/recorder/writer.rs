@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vocab::CallTime;
 
 /// How often calls that were given up or left are looked for when nothing comes.
@@ -268,17 +268,21 @@ struct Files {
 
 impl Desk {
     fn attend(mut self) {
+        let mut looked = Instant::now();
         loop {
             match self.mail.recv_timeout(LOOK_EVERY) {
                 Ok(message) => {
                     self.take(message);
                     std::thread::sleep(GATHER);
-                    // Under load the queue may never be empty; the look at the others is cheap against a write.
+                    // Under load the queue may never be empty.
                     for _ in 0..1_024 {
                         let Ok(message) = self.mail.try_recv() else { break };
                         self.take(message);
                     }
-                    self.close_the_finished();
+                    if looked.elapsed() >= LOOK_EVERY {
+                        looked = Instant::now();
+                        self.close_the_finished();
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => self.close_the_finished(),
                 Err(RecvTimeoutError::Disconnected) => return self.close_the_finished(),

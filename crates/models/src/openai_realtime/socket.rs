@@ -36,7 +36,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A longer message grows the buffer by itself. Tungstenite fills it with zeroes before each look at the socket: its default
 /// of 128 KiB costs half the CPU and twelve times the memory of a call.
-pub const READ_BUFFER_BYTES: usize = 2 * 1024;
+pub const READ_BUFFER_BYTES: usize = 1024;
 /// Queued bytes above which tungstenite writes without being flushed.
 pub const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 /// Largest message taken. Audio comes in pieces of some kilobytes; the largest known event echoes a whole session.

@@ -51,7 +51,7 @@ pub struct SocketConfig {
 impl Default for SocketConfig {
     fn default() -> Self {
         Self {
-            read_buffer_bytes: 1024,
+            read_buffer_bytes: 512,
             message_limit_bytes: wire::MESSAGE_LIMIT_BYTES,
             media_limit_bytes: 64 * 1024,
             control_reserve_bytes: 16 * 1024,
