@@ -239,6 +239,11 @@ impl Calls {
         }
     }
 
+    /// Does a stream of this call run here?
+    pub fn is_live(&self, call_sid: &CallSid) -> bool {
+        self.roll().live.contains_key(call_sid)
+    }
+
     /// How long the call's newest stream has lived, or lived.
     pub fn newest_stream_lived(&self, call_sid: &CallSid) -> Option<Duration> {
         let roll = self.roll();

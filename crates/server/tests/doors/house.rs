@@ -251,8 +251,19 @@ impl House {
     /// A whole call up to the fake call's hands.
     pub async fn call(&mut self, call_sid: &str, stream_sid: &str) -> Phone {
         let token = self.token_for(call_sid).await;
+        self.stream(call_sid, stream_sid, &token).await
+    }
+
+    /// The next stream of a call, by the way back.
+    pub async fn resume(&mut self, call_sid: &str, stream_sid: &str) -> Phone {
+        let answer = self.webhook("/twilio/resume?n=1", &call_fields(call_sid)).await;
+        let token = parameter(&answer.body, "token").unwrap_or_else(|| panic!("no token in {}", answer.body));
+        self.stream(call_sid, stream_sid, &token).await
+    }
+
+    async fn stream(&mut self, call_sid: &str, stream_sid: &str, token: &str) -> Phone {
         let mut phone = self.upgrade().await;
-        phone.say(&start(call_sid, stream_sid, ACCOUNT, Some(&token))).await;
+        phone.say(&start(call_sid, stream_sid, ACCOUNT, Some(token))).await;
         let seen = soon(self.seen.recv()).await.unwrap();
         assert_eq!((seen.call_sid.as_str(), seen.stream_sid.as_str()), (call_sid, stream_sid));
         phone

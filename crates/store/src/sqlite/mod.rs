@@ -47,8 +47,10 @@ impl SqliteStore {
     /// runtime; the writer task lives until [`SqliteStore::close`] or until the store is dropped.
     pub async fn open(directory: &Path) -> Result<Self, OpenError> {
         let lock = lock(directory)?;
+        let database = directory.join("answerback.db");
+        private_file(&database).map_err(|source| OpenError::Directory { path: directory.to_owned(), source })?;
         let options = SqliteConnectOptions::new()
-            .filename(directory.join("answerback.db"))
+            .filename(database)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
@@ -100,17 +102,25 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory).map_err(unusable)?;
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(directory.join("answerback.lock"))
-        .map_err(unusable)?;
+    let file = private_file(&directory.join("answerback.lock")).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
+}
+
+/// A file that only we may read. One that is there keeps its content and loses the others' rights: SQLite gives its log files
+/// those of the database.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn migrations() -> Migrator {

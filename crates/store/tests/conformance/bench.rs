@@ -3,7 +3,7 @@
 use operations::admission::CheckedProposal;
 use operations::contract::{DeliveryRule, RetryRule, ToolContract};
 use operations::history::{Scope, SessionHistory};
-use operations::intent::{Intent, Sameness};
+use operations::intent::Intent;
 use operations::retry::ReconcileRule;
 use operations::store::*;
 use operations::{AttemptAnswer, Delivery, LookUpAnswer, Operation, SessionEnd, SessionRecord};
@@ -143,7 +143,6 @@ impl Bench {
                 intent: Intent::new(&contract.name, &s.caller, &s.id, &arguments, &self.intent_fields),
                 contract,
                 arguments,
-                sameness: Sameness::Attach,
                 resource: self.resource.clone(),
                 deadline_at: self.now.plus_ms(60_000),
             },
