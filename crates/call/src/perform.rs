@@ -76,10 +76,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                     CloseReason::Drained if self.too_long => {
                         CallEnd::Finished { reason: "the call reached its longest length".into() }
                     }
-                    CloseReason::Drained => CallEnd::Cancelled,
-                    CloseReason::ModelLost { reason } => CallEnd::ModelLost { reason },
+                    CloseReason::Drained => CallEnd::LetGo,
+                    CloseReason::ModelLost { reason } if self.model_was_ready => CallEnd::ModelLost { reason },
+                    CloseReason::ModelLost { reason } => CallEnd::NoModel { reason },
                     CloseReason::ModelRefused { code } => {
-                        CallEnd::Finished { reason: format!("the model provider refuses to serve us: {code}") }
+                        CallEnd::NoModel { reason: format!("the model provider refuses to serve us: {code}") }
                     }
                 });
             }

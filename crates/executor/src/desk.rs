@@ -24,7 +24,7 @@ use vocab::{
 };
 
 /// Writes of a desk are tried this often (20 ms doubling: about 2.5 s in all) before the session is told that it failed.
-const DESK_TRIES: Option<u32> = Some(8);
+pub(crate) const DESK_TRIES: Option<u32> = Some(8);
 
 /// A stream of a call, as the door knows it.
 #[derive(Clone, Debug)]
@@ -58,6 +58,8 @@ pub struct SessionDesk {
     pub session: SessionId,
     /// The call had an unfinished session and this is it.
     pub resumed: bool,
+    /// Which stream of the session this is, from 1.
+    pub epoch: u32,
     commands: mpsc::Sender<Command>,
     events: mpsc::Receiver<WorkEvent>,
     shared: Arc<Shared>,
@@ -141,7 +143,7 @@ pub(crate) async fn open(shared: Arc<Shared>, opening: SessionOpening) -> Result
     };
     let span = info_span!("desk", session = %session);
     tokio::spawn(desk.run(late, inbox, notes, missed).instrument(span));
-    Ok(SessionDesk { session, resumed: opened.resumed, commands, events, shared })
+    Ok(SessionDesk { session, resumed: opened.resumed, epoch: opened.session.epoch, commands, events, shared })
 }
 
 struct Desk {

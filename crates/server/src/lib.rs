@@ -20,4 +20,5 @@ mod server;
 mod twilio;
 mod upgrade;
 
+pub use health::ModelHealth;
 pub use server::{DrainSwitch, Server, ServerError, Stopped, Wiring};

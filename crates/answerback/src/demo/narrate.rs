@@ -1,8 +1,8 @@
 //! Puts events of the phone and of the server into words.
 
-use super::live::Step;
 use super::moment::{Lane, Moment, Tone};
 use super::world::CALLER_LINES;
+use crate::live::Step;
 use conversation::gate::{GateDecision, GateReason};
 use conversation::{Command, Decision, Input, PlaybackEnd, PlaybackEndedBy, Purpose};
 use sim::phone::{Happened, TimelineEvent};

@@ -169,7 +169,33 @@ async fn a_caller_is_kept_when_the_store_cannot_say_whether_the_call_is_finished
     let house = House::open().await;
     *house.records.broken.lock().unwrap() = true;
     let answer = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
-    assert!(answer.contains("<Stream"), "{answer}");
+    assert!(answer.contains("resume?n=2</Redirect>") && !answer.contains("<Hangup"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_store_that_takes_no_writes_takes_no_call_and_says_so() {
+    let house = House::open().await;
+    *house.records.broken.lock().unwrap() = true;
+    let answer = house.ring("CA1").await;
+    assert_eq!(answer.status, 200);
+    let body = answer.body;
+    assert!(body.contains("<Say>We are sorry") && body.contains("<Hangup/>") && !body.contains("<Stream"), "{body}");
+    assert_eq!(house.get("/readyz", &[]).await.status, 503);
+    *house.records.broken.lock().unwrap() = false;
+    assert!(house.ring("CA1").await.body.contains("<Stream"), "a bad answer of the store is asked again");
+    assert_eq!(house.get("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_caller_whose_call_gets_no_model_is_told_and_not_connected_again() {
+    let mut house = House::open_with(Habit::FindsNoModel, |_| {}).await;
+    let mut phone = house.call("CA1", "MZ1").await;
+    assert_eq!(phone.close_code().await, 1000);
+    drop(phone);
+    // What the call's driver does before it closes the socket.
+    house.records.finished.lock().unwrap().insert("CA1".into());
+    let answer = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
+    assert!(answer.contains("<Say>We are sorry") && answer.contains("<Hangup/>"), "{answer}");
 }
 
 #[tokio::test]
@@ -246,6 +272,12 @@ async fn a_completed_call_ends_its_stream_though_no_stop_came() {
     let over = [("CallSid", "CA1"), ("AccountSid", ACCOUNT), ("CallStatus", "completed")];
     assert_eq!(house.webhook("/twilio/status", &over).await.status, 204);
     assert_eq!(phone.close_code().await, 1000);
+    let on_record = async {
+        while *house.records.ended.lock().unwrap() != ["CA1"] {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(on_record).await;
 }
 
 #[tokio::test]

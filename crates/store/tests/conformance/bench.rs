@@ -128,6 +128,11 @@ impl Bench {
         self.store.close_session(verb).await.unwrap()
     }
 
+    pub async fn end_call(&mut self, call: &str, unless_after: Option<u32>) -> Vec<Delivery> {
+        let verb = EndCall { call_sid: CallSid(call.into()), unless_after, now: self.now };
+        self.store.end_call(verb).await.unwrap()
+    }
+
     pub fn admit(&mut self, s: &SessionRecord, response: u32, effect: EffectClass, arguments: Value) -> Admit {
         let n = self.next();
         let contract = contract(effect, self.stale_after_ms);

@@ -128,3 +128,27 @@ async fn only_the_owner_may_read_the_database_and_its_logs() {
     assert_eq!(seen, ["answerback.db", "answerback.db-shm", "answerback.db-wal", "answerback.lock"]);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_probe_of_the_disk_changes_nothing_that_is_stored() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    store.open_session(opening(1)).await.unwrap();
+    let before = store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap();
+    assert_eq!(store.can_write().await, Ok(()));
+    assert_eq!(store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap(), before);
+    store.close().await;
+    assert_eq!(store.can_write().await, Err(StoreError::Closed));
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_named_with_the_way_out() {
+    let dir = TestDir::new();
+    std::fs::create_dir_all(&dir.0).unwrap();
+    let file = dir.0.join("answerback.db");
+    std::fs::write(&file, "a letter, not a database; ".repeat(400)).unwrap();
+    let Err(error) = SqliteStore::open(&dir.0).await else { panic!("it was opened") };
+    let told = error.to_string();
+    assert!(told.starts_with(&file.display().to_string()) && told.contains("put a backup in its place"), "{told}");
+    assert!(matches!(error, OpenError::NoDatabase(_)), "{error:?}");
+}
