@@ -54,7 +54,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Scenario(ScenarioVerb),
     /// Start one part of the simulated outside world by itself.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Sim(SimPart),
 }
 

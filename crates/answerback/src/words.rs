@@ -16,7 +16,7 @@ pub(crate) fn attempt_in_words(attempt: &Attempt) -> String {
         (AttemptKind::Reconcile, Some(AttemptEnd::Ok)) => "answered",
         (_, Some(AttemptEnd::Rejected)) => "refused",
         (_, Some(AttemptEnd::Retryable)) => "failed without effect",
-        (_, Some(AttemptEnd::Info)) => "its answer was lost: it may have happened",
+        (_, Some(AttemptEnd::Info)) => "without a clear answer (it may have happened)",
         (_, Some(AttemptEnd::Unsent)) => "never left",
         (_, None) => "under way",
     };

@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }),
             WorkCommand::SaveDelivery { save, .. } => {
                 self.desk_answers
-                    .push_back(WorkEvent::SaveRefused { save, reason: "the executor is overloaded".into() });
+                    .push_back(WorkEvent::SaveFailed { save, reason: "the executor is overloaded".into() });
             }
             // A batch that is never sealed says nothing; its operations are in the store and tell themselves next call.
             WorkCommand::SealBatch { response } => tracing::error!(%response, "a batch could not be sealed: desk full"),

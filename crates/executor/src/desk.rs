@@ -67,7 +67,7 @@ pub struct SessionDesk {
 
 impl SessionDesk {
     /// Never waits. Each `Propose` is answered by exactly one `Admitted` or `Refused`, each `SaveDelivery` by exactly
-    /// one `Saved` or `SaveRefused`, in the order of the commands.
+    /// one `Saved`, `SaveRefused` or `SaveFailed`, in the order of the commands.
     pub fn send(&self, command: WorkCommand) -> Result<(), DeskFull> {
         let at = self.shared.config.clock.now();
         self.commands.try_send(Command::Work { command, at }).map_err(|error| match error {
@@ -382,7 +382,13 @@ impl Desk {
             Ok(SavedDelivery::Refused { reason }) => WorkEvent::SaveRefused { save, reason },
             Err(error) => {
                 warn!(%error, delivery = %verb.delivery, "a delivery could not be saved");
-                WorkEvent::SaveRefused { save, reason: error.to_string() }
+                let reason = error.to_string();
+                match error {
+                    StoreError::Illegal(_) | StoreError::Corrupt(_) => WorkEvent::SaveRefused { save, reason },
+                    StoreError::Overloaded | StoreError::Unavailable(_) | StoreError::Closed => {
+                        WorkEvent::SaveFailed { save, reason }
+                    }
+                }
             }
         };
         self.tell(event).await;
