@@ -27,8 +27,15 @@ pub(crate) fn attempt_in_words(attempt: &Attempt) -> String {
 pub(crate) fn delivery_in_words(delivery: &Delivery) -> String {
     let how = match (delivery.offers, delivery.state) {
         // Only an offer of its own counts as one.
-        (0, DeliveryState::Heard) => "told with an answer that was due anyway".to_owned(),
-        (0, _) => "never offered by itself".to_owned(),
+        (0, DeliveryState::Heard | DeliveryState::Uncertain) => "told with an answer that was due anyway".to_owned(),
+        (
+            0,
+            DeliveryState::Ready
+            | DeliveryState::Offered
+            | DeliveryState::Suppressed
+            | DeliveryState::Superseded
+            | DeliveryState::Expired,
+        ) => "not told".to_owned(),
         (n, _) => format!("offered {}", if n == 1 { "once".to_owned() } else { format!("{n} times") }),
     };
     format!("{}: {how}, {} ms proven by mark", delivery.state.as_str(), delivery.heard_ms.0)
