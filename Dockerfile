@@ -30,9 +30,11 @@ COPY --from=build /src/LICENSE-MIT /src/LICENSE-APACHE /usr/share/doc/answerback
 COPY --from=build --chown=10001:10001 /out/data /data
 
 USER 10001:10001
-# The one place that is written: the database and its lock. All else may be read-only.
+# The one place that is written: the database, its lock and the recordings. All else may be read-only.
 VOLUME /data
 WORKDIR /data
+# The config's default is loopback, which nobody reaches from outside the container. The environment overrides the files.
+ENV ANSWERBACK__SERVER__BIND=0.0.0.0:8080
 EXPOSE 8080
 # A stop lets running calls finish; SIGTERM is Docker's default and stated for the reader.
 STOPSIGNAL SIGTERM

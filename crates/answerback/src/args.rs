@@ -54,7 +54,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Scenario(ScenarioVerb),
     /// Start one part of the simulated outside world by itself.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Sim(SimPart),
 }
 
@@ -199,6 +199,9 @@ pub(crate) struct CallArgs {
     pub script: Option<PathBuf>,
     #[command(flatten)]
     pub line: LineArgs,
+    /// Shows the server's side too: words, operations and deliveries.
+    #[arg(long, value_name = "TOKEN", env = "ANSWERBACK__SERVER__ADMIN_TOKEN", hide_env_values = true)]
+    pub admin_token: Option<String>,
     /// The caller's number.
     #[arg(long, value_name = "+1…", default_value = "+15005550006")]
     pub from: String,

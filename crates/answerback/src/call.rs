@@ -1,9 +1,11 @@
 //! `call --simulate`: a recording calls a running server, over the simulated carrier.
 
 use crate::args::{CallArgs, LineArgs};
+use crate::onlooker::Onlooker;
 use crate::terminal::Style;
 use crate::{FAILED, FINE, sound};
 use anyhow::{Context, bail};
+use sim::audio_file::{Sound, Truncated};
 use sim::phone::{
     CallEnd, CallResult, CallScript, Happened, PhoneCall, PhoneConfig, Step, TimelineEvent, WaitForAgent,
 };
@@ -29,17 +31,38 @@ pub(crate) async fn call(args: CallArgs) -> anyhow::Result<ExitCode> {
     let (observer, mut seen) = mpsc::channel(EVENTS_IN_FLIGHT);
     config.observer = Some(observer);
     let style = Style::of_stdout(false);
+    let json = args.json;
+    // Who wants the bare result looks at it by himself.
+    let mut onlooker = if json { None } else { Onlooker::at(&args).await? };
     let call = PhoneCall::start(config, &script)?;
-    if !args.json {
-        println!("calling {} from {} ({})", args.line.url, args.from, call.call_sid);
+    if !json {
+        outln!("calling {} from {} ({})", args.line.url, args.from, call.call_sid);
+        if onlooker.is_none() {
+            outln!(
+                "the server's side of it too: give its admin token with --admin-token or ANSWERBACK__SERVER__ADMIN_TOKEN"
+            );
+        }
     }
-    let (json, telling) = (args.json, async {
-        while let Some(event) = seen.recv().await {
-            if !args.json {
-                tell(style, &event);
+    let call_sid = call.call_sid.clone();
+    let telling = async {
+        loop {
+            tokio::select! {
+                biased;
+                event = seen.recv() => match event {
+                    Some(event) => {
+                        if let (Some(onlooker), Happened::StreamOpened { .. }) = (&mut onlooker, &event.what) {
+                            onlooker.stream_opened(event.at_us);
+                        }
+                        if !json {
+                            tell(style, &event);
+                        }
+                    }
+                    None => break,
+                },
+                Some(line) = next_of(&mut onlooker, &call_sid) => tell_at(style, line.at_us, line.sgr, &line.text),
             }
         }
-    });
+    };
     let result = tokio::select! {
         (result, ()) = async { tokio::join!(call.wait(), telling) } => result,
         // Dropping the call breaks its connection, as a handset does that is thrown away.
@@ -50,9 +73,12 @@ pub(crate) async fn call(args: CallArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        outln!("{}", serde_json::to_string_pretty(&result)?);
     } else {
         summary(&result, args.record.as_deref());
+        if let Some(onlooker) = onlooker {
+            onlooker.on_record(&result.call_sid).await?;
+        }
     }
     Ok(if went_well(&result) { FINE } else { FAILED })
 }
@@ -65,10 +91,10 @@ fn script(args: &CallArgs) -> anyhow::Result<(CallScript, PathBuf)> {
         (None, Some(path)) if path.extension().is_some_and(|ending| ending == "toml") => of_file(path),
         (None, Some(path)) => {
             // Read here only to refuse it before anybody is called; the call reads it again.
-            let mulaw = sim::audio_file::read(path).map_err(|error| {
+            let sound = sim::audio_file::inspect(path).map_err(|error| {
                 anyhow::anyhow!("{error}\n  convert it, for example: ffmpeg -i FILE -ar 8000 -ac 1 question.wav")
             })?;
-            eprintln!("{}: {:.1} s of speech as 8 kHz mu-law", path.display(), mulaw.len() as f64 / 8_000.0);
+            errln!("{}: {}", path.display(), what_it_holds(&sound));
             let wait = |quiet_ms, timeout_ms| {
                 let (quiet_ms, timeout_ms) = (Some(quiet_ms), Some(timeout_ms));
                 Step::WaitForAgent(WaitForAgent { quiet_ms, timeout_ms, ..WaitForAgent::default() })
@@ -83,6 +109,34 @@ fn script(args: &CallArgs) -> anyhow::Result<(CallScript, PathBuf)> {
             Ok((CallScript { steps }, folder(path)))
         }
         (None, None) => bail!("give a recording with --simulate or a script with --script"),
+    }
+}
+
+fn what_it_holds(sound: &Sound) -> String {
+    let seconds = |bytes: usize| bytes as f64 / 8_000.0;
+    let mut text = match sound::audible_bytes(&sound.mulaw) {
+        Some((first, last)) => {
+            format!(
+                "{:.1} s as 8 kHz mu-law, sound in {:.1} s of it",
+                seconds(sound.mulaw.len()),
+                seconds(last - first)
+            )
+        }
+        None => format!("{:.1} s of silence: the agent will hear nobody", seconds(sound.mulaw.len())),
+    };
+    if let Some(Truncated { promised, there }) = sound.truncated {
+        text += &format!(
+            "\n  warning: the file is cut short: its header promises {promised} bytes of sound, {there} are there"
+        );
+    }
+    text
+}
+
+/// Pends for ever when nobody looks on.
+async fn next_of(onlooker: &mut Option<Onlooker>, call_sid: &str) -> Option<crate::onlooker::Line> {
+    match onlooker {
+        Some(onlooker) => onlooker.next(call_sid).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -141,33 +195,41 @@ fn tell(style: Style, event: &TimelineEvent) {
         | Happened::MarkReturned { .. }
         | Happened::MarkSwallowed { .. } => return,
     };
-    println!("{:>8.2} s  {}", event.at_us as f64 / 1e6, style.paint(sgr, &text));
+    tell_at(style, event.at_us, sgr, &text);
+}
+
+fn tell_at(style: Style, at_us: u64, sgr: &str, text: &str) {
+    outln!("{:>8.2} s  {}", at_us as f64 / 1e6, style.paint(sgr, text));
 }
 
 fn summary(result: &CallResult, recorded: Option<&Path>) {
-    println!();
-    println!("end         {}", end_in_words(&result.end));
+    outln!();
+    outln!("end         {}", end_in_words(&result.end));
     if result.heard.is_empty() {
-        println!("heard       nothing of the agent: the server's log says why");
+        outln!("heard       nothing of the agent: the server's log says why");
     } else {
-        println!("heard       {} ms of the agent in {} stretches", result.heard_ms(), result.heard.len());
+        outln!("heard       {} ms of the agent in {}", result.heard_ms(), stretches(result.heard.len()));
     }
     let returned = result.marks.iter().filter(|mark| mark.returned_us.is_some()).count();
-    println!("marks       {} received, {returned} returned", result.marks.len());
+    outln!("marks       {} received, {returned} returned", result.marks.len());
     for clear in &result.clears {
         let after =
             clear.caller_spoke_ms.map_or_else(String::new, |ms| format!(", {ms} ms after the caller began to speak"));
-        println!("cleared     {} ms at {:.2} s{after}", clear.dropped_ms, clear.at_us as f64 / 1e6);
+        outln!("cleared     {} ms at {:.2} s{after}", clear.dropped_ms, clear.at_us as f64 / 1e6);
     }
     if !result.underruns.is_empty() {
-        println!("holes       {} in the agent's sound", result.underruns.len());
+        outln!("holes       {} in the agent's sound", result.underruns.len());
     }
     for violation in &result.violations {
-        println!("violation   {}: {}", violation.code, violation.detail);
+        outln!("violation   {}: {}", violation.code, violation.detail);
     }
     if let Some(path) = recorded {
-        println!("recorded    {}", path.display());
+        outln!("recorded    {}", path.display());
     }
+}
+
+fn stretches(n: usize) -> String {
+    if n == 1 { "one stretch".to_owned() } else { format!("{n} stretches") }
 }
 
 /// How a call ended, for people, with what to do next where something is wrong.

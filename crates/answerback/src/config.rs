@@ -1,6 +1,7 @@
 //! `check` and `print-config`, and how every verb reads a config.
 
 use crate::args::ConfigArgs;
+use crate::terminal::count;
 use crate::{FAILED, FINE};
 use miette::Diagnostic;
 use server::config::{Config, ConfigErrors};
@@ -28,19 +29,21 @@ pub(crate) fn check(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(mistakes) => return Ok(show(mistakes)),
     };
-    let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-    println!(
+    if let Some(mistake) = config.without_agent() {
+        return Ok(show(ConfigErrors(vec![mistake])));
+    }
+    outln!(
         "{}: no mistake ({}, {})",
         args.config.display(),
         count(config.agents.len(), "agent"),
         count(config.tools.len(), "tool")
     );
     match config.ready_to_serve() {
-        Ok(()) => println!("ready to serve"),
+        Ok(()) => outln!("ready to serve"),
         Err(missing) => {
-            println!("`answerback serve` needs beside it:");
+            outln!("`answerback serve` needs beside it:");
             for one in &missing.0 {
-                println!("  {}: {}", one.key, one.help.as_deref().unwrap_or(&one.message));
+                outln!("  {}: {}", one.key, one.help.as_deref().unwrap_or(&one.message));
             }
         }
     }
@@ -50,7 +53,7 @@ pub(crate) fn check(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn print(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     Ok(match load(&args.config) {
         Ok(config) => {
-            print!("{}", config.print());
+            out!("{}", config.print());
             FINE
         }
         Err(mistakes) => show(mistakes),

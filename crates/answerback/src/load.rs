@@ -25,12 +25,12 @@ pub(crate) async fn load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     plan.speak_every_ms = args.speak_every_ms;
     plan.speech_ms = args.speech_ms;
     let expected = args.warm_up + args.seconds + args.ramp_ms * args.calls as u64 / 1_000;
-    eprintln!("{} calls, about {expected} s", args.calls);
+    errln!("{} calls, about {expected} s", args.calls);
     let report = sim::load::run(plan).await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        outln!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        out!("{report}");
     }
     Ok(if report.connected == report.calls { FINE } else { FAILED })
 }

@@ -9,7 +9,8 @@ use tracing_subscriber::EnvFilter;
 pub(crate) fn start(format: LogFormat, quiet: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(quiet.into()).from_env_lossy();
     let personal = filter.max_level_hint().is_none_or(|level| level >= LevelFilter::DEBUG);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     // An error means that a subscriber is there already, which can only be ours.
     let _ = match format {
         LogFormat::Text => {

@@ -1,17 +1,25 @@
 //! `answerback`: the verbs, nothing else. What a verb does lives in the rooms; here it is read from the command line, started,
 //! and told to a person.
 
+// A closed pipe must not panic: `out!`, `outln!` and `errln!` write instead.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod terminal;
+
 mod args;
 mod call;
 mod config;
 mod demo;
+mod live;
 mod load;
 mod logs;
+mod onlooker;
 mod outside;
 mod scenario;
 mod serve;
 mod sound;
-mod terminal;
+mod words;
 
 use args::{Cli, ScenarioVerb, Verb};
 use clap::Parser;
@@ -30,7 +38,7 @@ fn main() -> ExitCode {
     let runtime = match server::runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("answerback: the runtime cannot start: {error}");
+            errln!("answerback: the runtime cannot start: {error}");
             return FAILED;
         }
     };
@@ -47,9 +55,10 @@ fn main() -> ExitCode {
     // A blocking read of stdin cannot be interrupted; nobody waits for it.
     runtime.shutdown_background();
     match outcome {
+        Ok(_) if terminal::output_was_lost() => FAILED,
         Ok(code) => code,
         Err(error) => {
-            eprintln!("answerback: {error:#}");
+            errln!("answerback: {}", words::error_in_words(&error));
             FAILED
         }
     }

@@ -20,7 +20,7 @@ pub(crate) async fn run(part: SimPart) -> anyhow::Result<ExitCode> {
             config.api_key = api_key;
             config.wire_log = wire_log;
             let server = model::start(config).await?;
-            println!(
+            outln!(
                 "model at {} (set ANSWERBACK__MODEL__BASE_URL to it, and ANSWERBACK__MODEL__API_KEY); Ctrl-C ends it",
                 server.base_url()
             );
@@ -32,14 +32,14 @@ pub(crate) async fn run(part: SimPart) -> anyhow::Result<ExitCode> {
             config.switches.delay_before_commit_ms = delay_before_commit_ms;
             config.switches.delay_after_commit_ms = delay_after_commit_ms;
             let server = booking::start(config).await?;
-            println!("booking backend at {}/bookings; Ctrl-C ends it", server.url());
+            outln!("booking backend at {}/bookings; Ctrl-C ends it", server.url());
             tokio::signal::ctrl_c().await?;
         }
         SimPart::Phone(args) => return call::call(args).await,
         SimPart::LoadModel { listen, response_ms } => {
             let config = load_model::LoadModelConfig { listen, response_ms, ..Default::default() };
             let server = load_model::start(config).await?;
-            println!("load model at {} (set ANSWERBACK__MODEL__BASE_URL to it); Ctrl-C ends it", server.base_url());
+            outln!("load model at {} (set ANSWERBACK__MODEL__BASE_URL to it); Ctrl-C ends it", server.base_url());
             tokio::signal::ctrl_c().await?;
         }
     }

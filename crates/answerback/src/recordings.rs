@@ -33,13 +33,13 @@ fn replays(recording: &std::path::Path, times: u32) -> anyhow::Result<bool> {
     }
     let (name, took) = (recording.display(), began.elapsed().as_secs_f64());
     if let Some(drift) = report.drift {
-        println!("{name}: DRIFT\n{drift}");
+        outln!("{name}: DRIFT\n{drift}");
         return Ok(false);
     }
     let call_s = report.lasted.as_ms() as f64 / 1_000.0;
     let often = if times == 1 { String::new() } else { format!(", {times} times") };
     let tail = report.tail.map(|tail| format!("{tail:?}")).unwrap_or_default();
-    println!(
+    outln!(
         "{name}: no drift in {} steps ({call_s:.1} s of call{often}) in {took:.2} s; the log {tail}",
         report.steps
     );
@@ -51,16 +51,16 @@ pub(crate) fn rehear(args: &RehearArgs) -> anyhow::Result<ExitCode> {
         DetectorName::Webrtc => Detector::default(),
         DetectorName::Earshot => Detector::Earshot { threshold: EARSHOT_THRESHOLD },
     };
-    print!("{}", replay::rehear(&args.recording, detector)?);
+    out!("{}", replay::rehear(&args.recording, detector)?);
     Ok(FINE)
 }
 
 pub(crate) fn what_if(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let report = replay::what_if(&args.place, &args.overrides)?;
-    print!("{}", report.table());
+    out!("{}", report.table());
     if let Some(plot) = &args.plot {
         std::fs::write(plot, report.svg()).with_context(|| format!("cannot write {}", plot.display()))?;
-        println!("plot: {}", plot.display());
+        outln!("plot: {}", plot.display());
     }
     Ok(FINE)
 }
@@ -71,6 +71,6 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         ExportedVoice::Tone => Voice::Tone,
     };
     scrub(&args.from, &args.to, voice)?;
-    println!("{}", args.to.display());
+    outln!("{}", args.to.display());
     Ok(FINE)
 }

@@ -29,11 +29,11 @@ pub(crate) async fn run(args: ScenarioRunArgs) -> anyhow::Result<ExitCode> {
         std::fs::write(path, report::junit(&outcomes)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {
-        println!("{:#}", report::json(&outcomes));
+        outln!("{:#}", report::json(&outcomes));
     } else {
-        print!("{}", report::table(&outcomes));
+        out!("{}", report::table(&outcomes));
         if args.details {
-            print!("{}", report::details(&outcomes));
+            out!("{}", report::details(&outcomes));
         }
     }
     Ok(if outcomes.iter().all(|outcome| outcome.passed()) { FINE } else { FAILED })

@@ -23,7 +23,7 @@ pub(crate) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let service = server::serve::Service::open(config).await.context("the server cannot start")?;
     let until = CancellationToken::new();
     let mut stops = Stops::listen().context("signals cannot be listened to")?;
-    println!("{READY}http://{}", service.local_addr());
+    outln!("{READY}http://{}", service.local_addr());
     let serving = service.run(until.clone());
     tokio::pin!(serving);
     tokio::select! {

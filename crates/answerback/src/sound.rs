@@ -1,4 +1,4 @@
-//! Writing what was heard, for people's ears.
+//! Sound for people's ears, and where it can be heard.
 
 use std::io::Write;
 use std::path::Path;
@@ -34,6 +34,19 @@ pub(crate) fn write_mulaw_wav(path: &Path, mulaw: &[u8]) -> std::io::Result<()> 
     std::fs::File::create(path)?.write_all(&bytes)
 }
 
+/// The first and the last byte of μ-law that is voice and not the hiss of a line.
+pub(crate) fn audible_bytes(mulaw: &[u8]) -> Option<(usize, usize)> {
+    /// 20 ms.
+    const BLOCK: usize = 160;
+    /// About -34 dB below full scale: the recorded voices peak 20 dB above, their hiss stays 15 dB below.
+    const LOUD: u8 = 0x28;
+    let loud = |block: &[u8]| block.iter().filter(|byte| !**byte & 0x7f >= LOUD).count() >= BLOCK / 10;
+    let mut blocks = mulaw.chunks(BLOCK).enumerate().filter(|(_, block)| loud(block)).map(|(n, _)| n);
+    let first = blocks.next()?;
+    let last = blocks.next_back().unwrap_or(first);
+    Some((first * BLOCK, ((last + 1) * BLOCK).min(mulaw.len())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +61,15 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(read, mulaw);
         assert_eq!(length, 8 + 50 + 256);
+    }
+
+    #[test]
+    fn a_recorded_voice_begins_and_ends_where_it_can_be_heard() {
+        let mulaw = sim::voices::builtin("caller_talk_over").unwrap();
+        let (first, last) = audible_bytes(mulaw).unwrap();
+        // Every line lies between 0.15 s of room.
+        assert!((100 * 8..260 * 8).contains(&first), "{first}");
+        assert!(mulaw.len() - last < 500 * 8 && last < mulaw.len() - 80 * 8, "{last} of {}", mulaw.len());
+        assert_eq!(audible_bytes(&[0xff; 800]), None);
     }
 }

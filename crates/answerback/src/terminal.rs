@@ -1,6 +1,47 @@
 //! What a terminal can show.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// As `print!`, but a reader that has seen enough (`| head`) ends the show and not the work: nothing panics, and the exit code
+/// is that of the work.
+macro_rules! out {
+    ($($text:tt)*) => { $crate::terminal::write(format_args!($($text)*)) };
+}
+
+/// [`out!`] with the end of a line.
+macro_rules! outln {
+    () => { $crate::terminal::write(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::terminal::write(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// As `eprintln!`; whoever closed standard error does not want to hear.
+macro_rules! errln {
+    ($($text:tt)*) => { $crate::terminal::complain(format_args!($($text)*)) };
+}
+
+static OUTPUT_LOST: AtomicBool = AtomicBool::new(false);
+
+/// To standard output, at once.
+pub(crate) fn write(text: fmt::Arguments<'_>) {
+    let mut stdout = std::io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+        && !OUTPUT_LOST.swap(true, Ordering::Relaxed)
+    {
+        errln!("answerback: standard output cannot be written: {error}");
+    }
+}
+
+pub(crate) fn complain(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Something was to be told and could not be, and not because nobody wanted to hear it.
+pub(crate) fn output_was_lost() -> bool {
+    OUTPUT_LOST.load(Ordering::Relaxed)
+}
 
 fn wants_colours() -> bool {
     // https://no-color.org: present and not empty.
@@ -38,6 +79,11 @@ impl Style {
     }
 }
 
+/// `1 call`, `2 calls`.
+pub(crate) fn count(n: usize, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
 /// `text` in lines of at most `width` characters, broken between words where they fit.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(16);
@@ -70,7 +116,12 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::wrapped;
+    use super::{count, wrapped};
+
+    #[test]
+    fn one_is_one() {
+        assert_eq!([count(0, "call"), count(1, "call"), count(2, "call")], ["0 calls", "1 call", "2 calls"]);
+    }
 
     #[test]
     fn text_is_broken_between_words() {

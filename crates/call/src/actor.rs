@@ -32,7 +32,9 @@ const QUIET_PIECE_BYTES: usize = 3 * vocab::audio::FRAME_BYTES;
 /// Caller audio kept for a model session that is still being opened: 10 s (cases C23 of twilio.md).
 const PREBUFFER_BYTES: usize = 80_000;
 /// After this long a session that took our configuration but never answered is given up.
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(4);
+/// All attempts at opening a model session together: nobody listens to silence for longer, and a sentence can be said then.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 /// Waits before the second and third attempt at opening a model session.
 const OPEN_RETRIES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1_000)];
 /// A call that reached its longest length may finish its sentence for so long.
@@ -74,7 +76,7 @@ pub struct CallSetup<S, D> {
     /// Finish the sentence, then let go.
     pub drain: CancellationToken,
     /// Let go now.
-    pub cancel: CancellationToken,
+    pub let_go: CancellationToken,
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Box<ModelSocket>, ModelError>> + Send>>;
@@ -112,7 +114,7 @@ pub(crate) struct Actor<S, D> {
     started: Instant,
     last_media: Instant,
     opened: Option<Instant>,
-    ready: bool,
+    pub(crate) model_was_ready: bool,
     /// The call reached its longest length: its drain ends it for good.
     pub(crate) too_long: bool,
     /// The carrier does not read what we send.
@@ -132,7 +134,7 @@ enum Event {
 
 /// Runs the call until its stream is over.
 pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallSetup<S, D>) -> CallReport {
-    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, cancel } = setup;
+    let CallSetup { phone, desk, model, greeting, policy, detector, limits, watch, recorder, drain, let_go } = setup;
     let now = Instant::now();
     let mut actor = Actor {
         phone,
@@ -157,19 +159,24 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         started: now,
         last_media: now,
         opened: None,
-        ready: false,
+        model_was_ready: false,
         too_long: false,
         unsendable: None,
         limits,
         sources: Sources::new(),
     };
     actor.step(CallTime(0), Input::CallStarted { greeting });
-    actor.live(&drain, &cancel).await;
+    actor.live(&drain, &let_go).await;
     actor.finish().await
 }
 
-/// A session, within a few attempts where trying again can help.
+/// A session, within a few attempts where trying again can help, and within [`OPEN_TIMEOUT`].
 async fn open_model(config: SessionConfig) -> Result<Box<ModelSocket>, ModelError> {
+    let after_ms = OPEN_TIMEOUT.as_millis() as u64;
+    tokio::time::timeout(OPEN_TIMEOUT, try_to_open(config)).await.unwrap_or(Err(ModelError::TimedOut { after_ms }))
+}
+
+async fn try_to_open(config: SessionConfig) -> Result<Box<ModelSocket>, ModelError> {
     for wait in OPEN_RETRIES {
         match ModelSocket::connect(&config).await {
             Err(error) if error.is_passing() => {
@@ -183,7 +190,7 @@ async fn open_model(config: SessionConfig) -> Result<Box<ModelSocket>, ModelErro
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
-    async fn live(&mut self, drain: &CancellationToken, cancel: &CancellationToken) {
+    async fn live(&mut self, drain: &CancellationToken, let_go: &CancellationToken) {
         let mut caller_audio = Vec::with_capacity(1_024);
         let mut draining = false;
         let mut chores_at = self.started + CHORES_EVERY;
@@ -209,14 +216,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 Event::Model(Ok(event)) => self.model_said(at, event),
                 Event::Model(Err(error)) => self.model_lost(at, &error),
                 Event::Work(Some(event)) => self.step(at, Input::Work(event)),
-                Event::Work(None) => self.over(at, CallEnd::Cancelled),
+                Event::Work(None) => self.over(at, CallEnd::LetGo),
                 Event::Time => self.step(at, Input::TimePassed),
             }
             if now >= chores_at {
                 chores_at = now + CHORES_EVERY;
                 self.chores(at, now);
-                if cancel.is_cancelled() {
-                    self.over(at, CallEnd::Cancelled);
+                if let_go.is_cancelled() {
+                    self.over(at, CallEnd::LetGo);
                 } else if !draining && drain.is_cancelled() {
                     draining = true;
                     self.step(at, Input::DrainRequested);
@@ -336,7 +343,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     }
 
     fn model_said(&mut self, at: CallTime, event: ModelEvent) {
-        self.ready |= event == ModelEvent::SessionReady;
+        self.model_was_ready |= event == ModelEvent::SessionReady;
         self.step(at, Input::Model(event));
     }
 
@@ -362,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         if now.duration_since(self.last_media) > self.limits.media_timeout {
             self.over(at, CallEnd::StreamLost { reason: "no media came for too long".into() });
         }
-        if !self.ready && self.opened.is_some_and(|opened| now.duration_since(opened) > READY_TIMEOUT) {
+        if !self.model_was_ready && self.opened.is_some_and(|opened| now.duration_since(opened) > READY_TIMEOUT) {
             self.model_lost(at, &ModelError::TimedOut { after_ms: READY_TIMEOUT.as_millis() as u64 });
         }
         let age = now.duration_since(self.started);
@@ -392,7 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         if let Some(mut recorder) = self.recorder.take() {
             recorder.end();
         }
-        let end = self.end.unwrap_or(CallEnd::Cancelled);
+        let end = self.end.unwrap_or(CallEnd::LetGo);
         let close_model = async {
             if let ModelSlot::Open(socket) = &mut self.model {
                 socket.close().await;
@@ -400,7 +407,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         };
         // The end is on record before the socket closes: the carrier asks how to go on within a second of the close.
         let close_phone = async {
-            self.desk.close(matches!(end, CallEnd::Finished { .. })).await;
+            self.desk.close(end.ends_call()).await;
             self.phone.close(CLOSE_NORMAL, "").await;
         };
         tokio::join!(close_model, close_phone);

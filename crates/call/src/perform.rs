@@ -76,10 +76,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                     CloseReason::Drained if self.too_long => {
                         CallEnd::Finished { reason: "the call reached its longest length".into() }
                     }
-                    CloseReason::Drained => CallEnd::Cancelled,
-                    CloseReason::ModelLost { reason } => CallEnd::ModelLost { reason },
+                    CloseReason::Drained => CallEnd::LetGo,
+                    CloseReason::ModelLost { reason } if self.model_was_ready => CallEnd::ModelLost { reason },
+                    CloseReason::ModelLost { reason } => CallEnd::NoModel { reason },
                     CloseReason::ModelRefused { code } => {
-                        CallEnd::Finished { reason: format!("the model provider refuses to serve us: {code}") }
+                        CallEnd::NoModel { reason: format!("the model provider refuses to serve us: {code}") }
                     }
                 });
             }
@@ -122,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }),
             WorkCommand::SaveDelivery { save, .. } => {
                 self.desk_answers
-                    .push_back(WorkEvent::SaveRefused { save, reason: "the executor is overloaded".into() });
+                    .push_back(WorkEvent::SaveFailed { save, reason: "the executor is overloaded".into() });
             }
             // A batch that is never sealed says nothing; its operations are in the store and tell themselves next call.
             WorkCommand::SealBatch { response } => tracing::error!(%response, "a batch could not be sealed: desk full"),

@@ -13,7 +13,7 @@ pub struct CallReport {
     pub padded_ms: u64,
 }
 
-/// Why the stream is over. Only `Finished` ends the *call*: after the others the carrier's TwiML tail may bring it back.
+/// Why the stream is over. `Finished` and `NoModel` end the *call*: after the others the carrier's TwiML tail may bring it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     /// We are done with this call and it should be hung up.
@@ -23,7 +23,18 @@ pub enum CallEnd {
     /// The carrier's socket is gone, or no media came for too long.
     StreamLost { reason: String },
     /// The server asked us to let go.
-    Cancelled,
-    /// The model is gone; a new stream gets a new model session.
+    LetGo,
+    /// No model session could be opened, or the provider refuses to serve us: a new stream would fare no better.
+    NoModel { reason: String },
+    /// The model session that served this call is gone; a new stream gets a new model session.
     ModelLost { reason: String },
+}
+
+impl CallEnd {
+    pub(crate) const fn ends_call(&self) -> bool {
+        match self {
+            Self::Finished { .. } | Self::NoModel { .. } => true,
+            Self::Stopped | Self::StreamLost { .. } | Self::LetGo | Self::ModelLost { .. } => false,
+        }
+    }
 }

@@ -130,7 +130,7 @@ fn call_on_this_thread(
             limits: CallLimits { media_timeout: Duration::from_secs(10), max_call: Duration::from_secs(60) },
             watch: Some(watch),
             drain: CancellationToken::new(),
-            cancel: CancellationToken::new(),
+            let_go: CancellationToken::new(),
         })
         .await;
         COUNTED.set(None);

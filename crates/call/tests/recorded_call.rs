@@ -165,7 +165,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
         watch: None,
         recorder: recordings.record(&header),
         drain: CancellationToken::new(),
-        cancel: CancellationToken::new(),
+        let_go: CancellationToken::new(),
     };
     let report = call::run(setup).await;
     assert_eq!(report.end, CallEnd::Stopped);

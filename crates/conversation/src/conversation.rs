@@ -172,6 +172,7 @@ impl Conversation {
                         self.responses.cancel(self.now, response);
                     }
                 }
+                Deadline::SaveRetry => out.extend(self.pending.save_again(self.now).into_iter().map(Command::Work)),
                 Deadline::RetryDue => self.responses.retry_now(),
                 Deadline::InlineWait => {
                     let outputs = self.work.accept_overdue(self.now);
@@ -530,6 +531,11 @@ impl Conversation {
             WorkEvent::SaveRefused { save, reason } => {
                 if let Some(delivery) = self.pending.save_refused(save) {
                     out.push(Command::Explain(Decision::DeliveryTakenOver { delivery, reason }));
+                }
+            }
+            WorkEvent::SaveFailed { save, reason } => {
+                if let Some(delivery) = self.pending.save_failed(self.now, save) {
+                    out.push(Command::Explain(Decision::SaveFailed { delivery, reason }));
                 }
             }
         }

@@ -32,9 +32,11 @@ pub enum Deadline {
     DeliveryStale,
     /// The disk has had its time to take an offer that an answer waits for.
     SaveOverdue,
+    /// A write that failed may be asked for again.
+    SaveRetry,
 }
 
-const ALL: [Deadline; 13] = [
+const ALL: [Deadline; 14] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -48,6 +50,7 @@ const ALL: [Deadline; 13] = [
     Deadline::QuietOver,
     Deadline::DeliveryStale,
     Deadline::SaveOverdue,
+    Deadline::SaveRetry,
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -98,6 +98,11 @@ pub enum Decision {
         delivery: DeliveryId,
         reason: String,
     },
+    /// It is asked for again in a while.
+    SaveFailed {
+        delivery: DeliveryId,
+        reason: String,
+    },
     ModelComplained {
         code: String,
         message: String,

@@ -28,7 +28,9 @@ pub fn directions<'a>(
             (false, true, _) => "You were interrupted while saying this. Say it again, in one short sentence",
             (false, false, Purpose::Deliver) => "Tell the caller now, in one or two short sentences",
             (false, false, Purpose::Greet) => "Then tell the caller this news from an earlier call",
-            (false, false, _) => "Also tell the caller in this answer",
+            (false, false, Purpose::Reply | Purpose::Acknowledge | Purpose::Unasked) => {
+                "Also tell the caller in this answer"
+            }
         };
         let caution = if pending.brief.all_committed {
             ""

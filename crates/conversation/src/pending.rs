@@ -12,6 +12,8 @@ use vocab::{AudioMs, CallTime, DeliveryId, ResponseId, Samples, SaveId};
 
 /// A disk that takes longer than this makes the caller wait for an answer: the answer then goes without the delivery.
 const SAVE_WAIT_MS: u64 = 1_000;
+/// After a write failed, which takes the store about as long to find out: a disk that hangs is not helped by more writes.
+const SAVE_AGAIN_MS: u64 = 2_000;
 
 #[derive(Clone, Debug)]
 pub struct Pending {
@@ -78,7 +80,17 @@ impl Pending {
 #[derive(Clone, Debug, Default)]
 pub struct PendingDeliveries {
     waiting: BTreeMap<DeliveryId, Pending>,
+    /// Asked of the store and not known to be done.
+    unsaved: BTreeMap<SaveId, Unsaved>,
     last_save: SaveId,
+}
+
+#[derive(Clone, Debug)]
+struct Unsaved {
+    delivery: DeliveryId,
+    change: DeliveryChange,
+    /// It failed, and is asked for again then.
+    again_at: Option<CallTime>,
 }
 
 impl PendingDeliveries {
@@ -138,6 +150,10 @@ impl PendingDeliveries {
     fn save(&mut self, delivery: &DeliveryId, change: DeliveryChange) -> (SaveId, WorkCommand) {
         self.last_save = self.last_save.next();
         let save = self.last_save;
+        // A change that was not written is overtaken by the next one.
+        self.unsaved.retain(|_, unsaved| unsaved.delivery != *delivery || unsaved.again_at.is_none());
+        let unsaved = Unsaved { delivery: delivery.clone(), change: change.clone(), again_at: None };
+        self.unsaved.insert(save, unsaved);
         (save, WorkCommand::SaveDelivery { save, delivery: delivery.clone(), change })
     }
 
@@ -158,6 +174,7 @@ impl PendingDeliveries {
 
     /// The write is durable. Returns the delivery that may be said now, if the gate still agrees.
     pub fn saved(&mut self, save: SaveId) -> Option<DeliveryId> {
+        self.unsaved.remove(&save);
         let pending = self.waiting.values_mut().find(|pending| pending.saving == Some(save))?;
         pending.saving = None;
         Some(pending.brief.delivery.clone())
@@ -165,9 +182,41 @@ impl PendingDeliveries {
 
     /// The store says it is not ours to change: somebody else settled it.
     pub fn save_refused(&mut self, save: SaveId) -> Option<DeliveryId> {
+        self.unsaved.remove(&save);
         let id = self.waiting.values().find(|pending| pending.saving == Some(save))?.brief.delivery.clone();
         self.waiting.remove(&id);
         Some(id)
+    }
+
+    /// The write was not done: it is asked for again, unless another change of the delivery has been asked for since.
+    pub fn save_failed(&mut self, at: CallTime, save: SaveId) -> Option<DeliveryId> {
+        let delivery = self.unsaved.get(&save)?.delivery.clone();
+        if self.unsaved.iter().any(|(later, unsaved)| *later > save && unsaved.delivery == delivery) {
+            self.unsaved.remove(&save);
+            return None;
+        }
+        self.unsaved.get_mut(&save)?.again_at = Some(at.plus_ms(SAVE_AGAIN_MS));
+        Some(delivery)
+    }
+
+    pub fn save_again_at(&self) -> Option<CallTime> {
+        self.unsaved.values().filter_map(|unsaved| unsaved.again_at).min()
+    }
+
+    /// What failed and is due again, under new numbers.
+    pub fn save_again(&mut self, at: CallTime) -> Vec<WorkCommand> {
+        let due = |unsaved: &Unsaved| unsaved.again_at.is_some_and(|again_at| again_at <= at);
+        let failed: Vec<_> = self.unsaved.iter().filter(|(_, unsaved)| due(unsaved)).map(|(save, _)| *save).collect();
+        let mut commands = Vec::new();
+        for old in failed {
+            let Some(Unsaved { delivery, change, .. }) = self.unsaved.remove(&old) else { continue };
+            let (new, command) = self.save(&delivery, change);
+            if let Some(pending) = self.waiting.get_mut(&delivery).filter(|pending| pending.saving == Some(old)) {
+                pending.saving = Some(new);
+            }
+            commands.push(command);
+        }
+        commands
     }
 
     pub fn said_by(&mut self, delivery: &DeliveryId, response: ResponseId) {

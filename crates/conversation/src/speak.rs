@@ -310,6 +310,7 @@ impl Conversation {
         self.deadlines.set(Deadline::GenerationStalled, self.responses.stalls_at(&policy.response));
         self.deadlines.set(Deadline::RetryDue, self.responses.retry_at());
         self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
+        self.deadlines.set(Deadline::SaveRetry, self.pending.save_again_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());

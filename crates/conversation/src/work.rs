@@ -298,10 +298,12 @@ impl WorkClock {
 }
 
 fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: bool) -> String {
-    let note = match (again, status) {
-        (_, OperationStatus::Unknown) => r#","note":"Not confirmed yet; say so and promise nothing.""#,
-        (true, _) => r#","note":"This request was already made; nothing was started again.""#,
-        (false, _) => "",
+    let note = if status == OperationStatus::Unknown {
+        r#","note":"Not confirmed yet; say so and promise nothing.""#
+    } else if again {
+        r#","note":"This request was already made; nothing was started again.""#
+    } else {
+        ""
     };
     // The executor's words, in quotes: an output that is no JSON would reach the model as noise.
     let result = serde_json::Value::from(result);

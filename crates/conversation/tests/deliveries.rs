@@ -482,6 +482,46 @@ fn a_delivery_that_the_store_gave_to_somebody_else_is_dropped() {
 }
 
 #[test]
+fn an_offer_that_could_not_be_saved_is_asked_for_again_and_said_once_it_is() {
+    let mut stage = acknowledged();
+    stage.disk_ms = None;
+    stage.commit("op_1", "dlv_1");
+    stage.run(700);
+    stage.work(WorkEvent::SaveFailed { save: vocab::SaveId(1), reason: "the store is unavailable".into() });
+    stage.run(1_900);
+    assert_eq!(stage.responses_asked(), 2, "nothing is said that is not on record");
+    stage.disk_ms = Some(1);
+    stage.run(700);
+    assert_eq!(stage.responses_asked(), 3, "and nothing is lost");
+}
+
+#[test]
+fn what_was_heard_is_saved_again_when_the_store_failed_and_no_later_change_overtook_it() {
+    let mut stage = acknowledged();
+    stage.commit("op_1", "dlv_1");
+    stage.run(700);
+    stage.disk_ms = None;
+    stage.say(2_000);
+    stage.run(3_000);
+    let heard = |stage: &Stage| {
+        let saves = stage.log.iter().filter_map(|(_, command)| match command {
+            Command::Work(WorkCommand::SaveDelivery { save, change: DeliveryChange::Heard { .. }, .. }) => Some(*save),
+            _ => None,
+        });
+        saves.collect::<Vec<_>>()
+    };
+    let first = heard(&stage);
+    assert_eq!(first.len(), 1);
+    stage.work(WorkEvent::SaveFailed { save: first[0], reason: "disk full".into() });
+    stage.run(2_100);
+    let again = heard(&stage);
+    assert_eq!(again.len(), 2, "{again:?}");
+    stage.work(WorkEvent::Saved { save: again[1] });
+    stage.run(5_000);
+    assert_eq!(heard(&stage).len(), 2);
+}
+
+#[test]
 fn the_public_state_never_pulses_through_listening_while_something_is_owed() {
     let mut stage = acknowledged();
     stage.commit("op_1", "dlv_1");

@@ -25,7 +25,7 @@ use vocab::{
 };
 
 /// Writes of a desk are tried this often (20 ms doubling: about 2.5 s in all) before the session is told that it failed.
-const DESK_TRIES: Option<u32> = Some(8);
+pub(crate) const DESK_TRIES: Option<u32> = Some(8);
 
 /// A stream of a call, as the door knows it.
 #[derive(Clone, Debug)]
@@ -59,6 +59,8 @@ pub struct SessionDesk {
     pub session: SessionId,
     /// The call had an unfinished session and this is it.
     pub resumed: bool,
+    /// Which stream of the session this is, from 1.
+    pub epoch: u32,
     commands: mpsc::Sender<Command>,
     events: mpsc::Receiver<WorkEvent>,
     shared: Arc<Shared>,
@@ -66,7 +68,7 @@ pub struct SessionDesk {
 
 impl SessionDesk {
     /// Never waits. Each `Propose` is answered by exactly one `Admitted` or `Refused`, each `SaveDelivery` by exactly
-    /// one `Saved` or `SaveRefused`, in the order of the commands.
+    /// one `Saved`, `SaveRefused` or `SaveFailed`, in the order of the commands.
     pub fn send(&self, command: WorkCommand) -> Result<(), DeskFull> {
         let at = self.shared.config.clock.now();
         self.commands.try_send(Command::Work { command, at }).map_err(|error| match error {
@@ -147,7 +149,7 @@ pub(crate) async fn open(shared: Arc<Shared>, opening: SessionOpening) -> Result
     };
     let span = info_span!("desk", session = %session);
     tokio::spawn(desk.run(late, inbox, notes, missed).instrument(span));
-    Ok(SessionDesk { session, resumed: opened.resumed, commands, events, shared })
+    Ok(SessionDesk { session, resumed: opened.resumed, epoch: opened.session.epoch, commands, events, shared })
 }
 
 struct Desk {
@@ -386,7 +388,13 @@ impl Desk {
             Ok(SavedDelivery::Refused { reason }) => WorkEvent::SaveRefused { save, reason },
             Err(error) => {
                 warn!(%error, delivery = %verb.delivery, "a delivery could not be saved");
-                WorkEvent::SaveRefused { save, reason: error.to_string() }
+                let reason = error.to_string();
+                match error {
+                    StoreError::Illegal(_) | StoreError::Corrupt(_) => WorkEvent::SaveRefused { save, reason },
+                    StoreError::Overloaded | StoreError::Unavailable(_) | StoreError::Closed => {
+                        WorkEvent::SaveFailed { save, reason }
+                    }
+                }
             }
         };
         self.tell(event).await;

@@ -23,12 +23,13 @@ pub use desk::{DeskFull, SessionDesk, SessionOpening};
 pub use entropy::Entropy;
 pub use operations::SessionEnd;
 
+use desk::DESK_TRIES;
 use operations::admission::{ContractError, ToolCatalog};
 use operations::contract::ToolContract;
 use operations::history::{History, Scope};
 use operations::retry::ReconcileRule;
 use operations::rows::Load;
-use operations::store::{RecoveryReport, Store, StoreError};
+use operations::store::{EndCall, RecoveryReport, Store, StoreError};
 use serde::Serialize;
 use sessions::Sessions;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tools::Tool;
-use vocab::ToolName;
+use vocab::{CallSid, ToolName};
 
 /// A tool with its contract, ready to be offered to agents.
 #[derive(Clone)]
@@ -169,6 +170,16 @@ impl Executor {
     /// shut out. What waits for this caller comes as the first events.
     pub async fn open_session(&self, opening: SessionOpening) -> Result<SessionDesk, ExecutorError> {
         Ok(desk::open(self.shared.clone(), opening).await?)
+    }
+
+    /// The carrier says that the call is over: its session is not taken up again, and its news wait for the caller's next
+    /// call. With `unless_after`, only if no stream came after the one of that epoch.
+    pub async fn end_call(&self, call_sid: &CallSid, unless_after: Option<u32>) -> Result<(), StoreError> {
+        let verb = EndCall { call_sid: call_sid.clone(), unless_after, now: self.shared.config.clock.now() };
+        for delivery in persist(DESK_TRIES, || self.shared.store.end_call(verb.clone())).await? {
+            self.shared.sessions.tell_ready(delivery);
+        }
+        Ok(())
     }
 
     /// Stops claiming and admitting, and lets what runs finish within `grace`. Sessions can still save deliveries.

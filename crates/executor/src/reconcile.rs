@@ -20,7 +20,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, operation: Operation) {
             ask(tool.clone(), request, timeout + Duration::from_millis(shared.config.overrun_ms)).await
         }
         // The tool has left the configuration: a person has to settle it, or a start that knows it again.
-        _ => LookUpAnswer::CannotAsk,
+        (None, _) | (_, None) => LookUpAnswer::CannotAsk,
     };
     crash_point("after_look_up");
     let random = shared.config.entropy.random();

@@ -149,7 +149,8 @@ async fn one_life() {
                 WorkEvent::Admitted { .. }
                 | WorkEvent::Finished { .. }
                 | WorkEvent::Saved { .. }
-                | WorkEvent::SaveRefused { .. } => {}
+                | WorkEvent::SaveRefused { .. }
+                | WorkEvent::SaveFailed { .. } => {}
             }
         }
     };

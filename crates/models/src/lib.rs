@@ -5,7 +5,6 @@ pub mod openai_realtime;
 pub mod socket;
 
 pub use error::ModelError;
-pub use openai_realtime::ids::Ordinals;
 pub use socket::ModelSocket;
 
 use secrecy::SecretString;

@@ -1,7 +1,6 @@
 //! The one type that the call driver holds, whoever the provider is.
 
-use crate::openai_realtime::ids::Ordinals;
-use crate::openai_realtime::socket::{Counts, RealtimeSocket};
+use crate::openai_realtime::socket::RealtimeSocket;
 use crate::{ModelError, SessionConfig};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
@@ -63,45 +62,10 @@ impl ModelSocket {
         }
     }
 
-    /// See [`RealtimeSocket::flush`].
-    pub async fn flush(&mut self) {
-        match self {
-            Self::OpenAiRealtime(socket) => socket.flush().await,
-        }
-    }
-
     /// See [`RealtimeSocket::close`].
     pub async fn close(&mut self) {
         match self {
             Self::OpenAiRealtime(socket) => socket.close().await,
-        }
-    }
-
-    /// When the provider will end the session, in Unix seconds, if it said so.
-    pub fn expires_at(&self) -> Option<i64> {
-        match self {
-            Self::OpenAiRealtime(socket) => socket.expires_at(),
-        }
-    }
-
-    /// Where the ordinals of this session stand, for [`ModelSocket::continue_from`] of its successor.
-    pub fn ordinals(&self) -> Ordinals {
-        match self {
-            Self::OpenAiRealtime(socket) => socket.ordinals(),
-        }
-    }
-
-    /// Makes a fresh session number on where the call's former one ended. Call it before the first event is read.
-    pub fn continue_from(&mut self, ordinals: Ordinals) {
-        match self {
-            Self::OpenAiRealtime(socket) => socket.continue_from(ordinals),
-        }
-    }
-
-    /// What was ignored and dropped so far.
-    pub fn counts(&self) -> Counts {
-        match self {
-            Self::OpenAiRealtime(socket) => socket.counts(),
         }
     }
 }

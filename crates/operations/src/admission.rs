@@ -3,7 +3,7 @@
 //! transaction, in [`crate::ledger::admit`].
 
 use crate::contract::ToolContract;
-use crate::intent::{Intent, Sameness, normalise};
+use crate::intent::{Intent, normalise};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -113,7 +113,6 @@ pub struct CheckedProposal {
     pub contract: ToolContract,
     pub arguments: Value,
     pub intent: Intent,
-    pub sameness: Sameness,
     pub resource: Option<String>,
     pub deadline_at: WallTime,
 }
@@ -202,14 +201,7 @@ impl ToolCatalog {
             return Err(RefusalReason::DeadlineUnreachable);
         }
         let resource = contract.resource.as_deref().map(|template| resource_name(template, &arguments));
-        Ok(CheckedProposal {
-            contract: contract.clone(),
-            arguments,
-            intent,
-            sameness: Sameness::Attach,
-            resource,
-            deadline_at,
-        })
+        Ok(CheckedProposal { contract: contract.clone(), arguments, intent, resource, deadline_at })
     }
 }
 

@@ -103,10 +103,7 @@ pub const fn can_be_told(status: OperationStatus) -> bool {
         | OperationStatus::FailedFinal
         | OperationStatus::Cancelled
         | OperationStatus::Unknown => true,
-        OperationStatus::Requested
-        | OperationStatus::Admitted
-        | OperationStatus::Running
-        | OperationStatus::FailedRetryable => false,
+        OperationStatus::Admitted | OperationStatus::Running | OperationStatus::FailedRetryable => false,
     }
 }
 

@@ -229,10 +229,9 @@ pub fn outcome(operation: &Operation) -> String {
             format!("{tool}: not confirmed yet. It may or may not have happened.")
         }
         OperationStatus::Cancelled => format!("{tool}: cancelled, nothing was done"),
-        OperationStatus::Requested
-        | OperationStatus::Admitted
-        | OperationStatus::Running
-        | OperationStatus::FailedRetryable => format!("{tool}: accepted, in progress, not done yet"),
+        OperationStatus::Admitted | OperationStatus::Running | OperationStatus::FailedRetryable => {
+            format!("{tool}: accepted, in progress, not done yet")
+        }
     }
 }
 

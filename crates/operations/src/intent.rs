@@ -54,16 +54,6 @@ impl Intent {
     }
 }
 
-/// What to do when the same intent is there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Sameness {
-    /// Answer from it; start nothing.
-    #[default]
-    Attach,
-    /// The caller truly wants a second one. No door opens this yet.
-    Again,
-}
-
 /// JSON text with sorted keys and no spaces: equal values have equal text.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();

@@ -90,7 +90,6 @@ pub enum Dropped {
 pub const fn may_become(from: OperationStatus, to: OperationStatus) -> bool {
     use OperationStatus as S;
     match from {
-        S::Requested => matches!(to, S::Admitted),
         S::Admitted => matches!(to, S::Running | S::FailedFinal | S::Cancelled),
         // Back to admitted only when the crash fell before the request left.
         S::Running => {
@@ -245,8 +244,7 @@ impl Operation {
                 self.next_due_at = can_be_asked(self.effect).then_some(now);
                 self.version += 1;
             }
-            OperationStatus::Requested
-            | OperationStatus::Admitted
+            OperationStatus::Admitted
             | OperationStatus::Committed
             | OperationStatus::FailedRetryable
             | OperationStatus::FailedFinal
@@ -271,8 +269,7 @@ impl Operation {
         match self.status {
             OperationStatus::Running | OperationStatus::Unknown => true,
             OperationStatus::FailedRetryable => self.may_have_acted,
-            OperationStatus::Requested
-            | OperationStatus::Admitted
+            OperationStatus::Admitted
             | OperationStatus::Committed
             | OperationStatus::FailedFinal
             | OperationStatus::Cancelled => false,

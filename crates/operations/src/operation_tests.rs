@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 use vocab::effect::Priority;
 
-const ALL: [OperationStatus; 8] =
-    [S::Requested, S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled];
+const ALL: [OperationStatus; 7] =
+    [S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled];
 
 fn operation(effect: EffectClass) -> Operation {
     Operation {

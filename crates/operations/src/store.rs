@@ -78,6 +78,16 @@ pub struct CloseSession {
     pub now: WallTime,
 }
 
+/// The carrier says that the call is over: no stream will take its session up again. What a stream of it still writes is
+/// refused, so its stream should have let go before.
+#[derive(Clone, Debug)]
+pub struct EndCall {
+    pub call_sid: CallSid,
+    /// Only if no stream came after the one that had this epoch.
+    pub unless_after: Option<u32>,
+    pub now: WallTime,
+}
+
 #[derive(Clone, Debug)]
 pub struct Admit {
     pub session: SessionId,
@@ -237,6 +247,9 @@ pub trait Store: Send + Sync {
     fn open_session(&self, verb: OpenSession) -> StoreFuture<'_, OpenedSession>;
     /// The deliveries that sealing created. Nothing happens under a stale epoch.
     fn close_session(&self, verb: CloseSession) -> StoreFuture<'_, Vec<Delivery>>;
+    /// Closes the session of a call that its streams have left. The deliveries that sealing created; nothing happens when
+    /// there is no unfinished session.
+    fn end_call(&self, verb: EndCall) -> StoreFuture<'_, Vec<Delivery>>;
     fn admit(&self, verb: Admit) -> StoreFuture<'_, Admission>;
     /// The delivery, if this drained the batch.
     fn seal_batch(&self, verb: SealBatch) -> StoreFuture<'_, Option<Delivery>>;

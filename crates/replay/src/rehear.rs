@@ -122,6 +122,7 @@ fn moment(at: CallTime, command: &Command) -> Option<Moment> {
         | Decision::OfferWithdrawn { .. }
         | Decision::DeliveryChanged { .. }
         | Decision::DeliveryTakenOver { .. }
+        | Decision::SaveFailed { .. }
         | Decision::ModelComplained { .. } => return None,
     };
     Some(Moment { kind, at })

@@ -151,6 +151,7 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
                 WorkEvent::DeliveryReady(brief)
             }
             WorkEvent::SaveRefused { save, .. } => WorkEvent::SaveRefused { save, reason: gone() },
+            WorkEvent::SaveFailed { save, .. } => WorkEvent::SaveFailed { save, reason: gone() },
             WorkEvent::Saved { .. } => event,
         }),
         Input::CallerAudio { .. }

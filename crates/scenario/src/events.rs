@@ -140,6 +140,7 @@ impl Steps {
                 );
             }
             Input::Work(WorkEvent::SaveRefused { reason, .. }) => say("save_refused", reason.clone()),
+            Input::Work(WorkEvent::SaveFailed { reason, .. }) => say("save_failed", reason.clone()),
             Input::Work(WorkEvent::Saved { .. })
             | Input::Model(_)
             | Input::CallerAudio { .. }
@@ -233,6 +234,7 @@ impl Steps {
             | Decision::ToolCallProposed { .. }
             | Decision::DeliveryChanged { .. }
             | Decision::DeliveryTakenOver { .. }
+            | Decision::SaveFailed { .. }
             | Decision::ModelComplained { .. } => {}
         }
     }

@@ -18,6 +18,8 @@ use vocab::{AgentId, CallSid, CallerId, StreamSid, WallTime};
 
 /// A sentence that is being said when the grace is over may end, within this and within as long as the grace was.
 const HAND_OVER_CAP: Duration = Duration::from_secs(5);
+/// How a stream is called that ended for want of a model.
+const NO_MODEL: &str = "no_model";
 /// Ended streams that `/api/v1/calls` still shows.
 const KEPT_ENDED: usize = 256;
 
@@ -34,7 +36,7 @@ pub struct AcceptedStream {
     /// The grace of a stopping server is over: finish what is being said, then let go.
     pub drain: CancellationToken,
     /// Close the socket and return. The *call* is not over by that: its next stream may already be here.
-    pub cancel: CancellationToken,
+    pub let_go: CancellationToken,
 }
 
 /// How one stream of a call ended, as its driver saw it.
@@ -51,8 +53,10 @@ pub enum CallEnd {
     Stopped,
     /// The socket died or fell silent.
     StreamLost,
-    /// [`AcceptedStream::cancel`] was obeyed.
-    Cancelled,
+    /// [`AcceptedStream::let_go`] was obeyed.
+    LetGo,
+    /// No model session could be opened for it: we give the call up. `/twilio/resume` answers with an apology.
+    NoModel(String),
     /// The call could not go on; the text goes to the log.
     Failed(String),
 }
@@ -99,7 +103,7 @@ struct Live {
     caller: String,
     started: Instant,
     started_at: WallTime,
-    cancel: CancellationToken,
+    let_go: CancellationToken,
     /// Cancelled when the call's task is over.
     over: CancellationToken,
     task: Option<AbortHandle>,
@@ -199,9 +203,9 @@ impl Calls {
         mut stream: AcceptedStream,
     ) -> Result<(), Refused> {
         let call_sid = stream.start.call.clone();
-        let cancel = CancellationToken::new();
-        stream.cancel = cancel.clone();
-        let (entry, earlier) = match self.register(&stream, cancel) {
+        let let_go = CancellationToken::new();
+        stream.let_go = let_go.clone();
+        let (entry, earlier) = match self.register(&stream, let_go) {
             Ok(registered) => registered,
             Err(why) => return Err(Refused { why, socket: Box::new(stream.socket) }),
         };
@@ -213,9 +217,9 @@ impl Calls {
                 task.abort();
             }
         }
-        if stream.cancel.is_cancelled() {
+        if stream.let_go.is_cancelled() {
             // Retired or closed while it waited for its turn: two streams of one call must never run together.
-            entry.ended(Some(CallReport { end: CallEnd::Cancelled }));
+            entry.ended(Some(CallReport { end: CallEnd::LetGo }));
             return Ok(());
         }
         let serial = entry.serial;
@@ -231,12 +235,32 @@ impl Calls {
         Ok(())
     }
 
-    /// The carrier says that the call is over: its stream has nothing to wait for.
-    pub fn carrier_ended(&self, call_sid: &CallSid) {
-        if let Some(live) = self.roll().live.get_mut(call_sid) {
+    /// The carrier says that the call is over: its stream has nothing to wait for. Returns when it has let go, or has had
+    /// its time for it.
+    pub async fn carrier_ended(&self, call_sid: &CallSid) {
+        let over = self.roll().live.get_mut(call_sid).map(|live| {
             live.outside.get_or_insert(OutsideEnd::CarrierEnded);
-            live.cancel.cancel();
+            live.let_go.cancel();
+            live.over.clone()
+        });
+        if let Some(over) = over
+            && tokio::time::timeout(self.close_cap, over.cancelled()).await.is_err()
+        {
+            tracing::warn!(%call_sid, "the stream of an ended call did not let go in time");
         }
+    }
+
+    /// Waits until the stream that runs for this call is over, if there is one, as long as a stream may take to close.
+    pub async fn let_go(&self, call_sid: &CallSid) {
+        let over = self.roll().live.get(call_sid).map(|live| live.over.clone());
+        if let Some(over) = over {
+            let _ = tokio::time::timeout(self.close_cap, over.cancelled()).await;
+        }
+    }
+
+    /// Does a stream of this call run here?
+    pub fn is_live(&self, call_sid: &CallSid) -> bool {
+        self.roll().live.contains_key(call_sid)
     }
 
     /// How long the call's newest stream has lived, or lived.
@@ -251,10 +275,21 @@ impl Calls {
 
     /// Did this process see the call end on purpose?
     pub fn ended_on_purpose(&self, call_sid: &CallSid) -> bool {
+        self.newest_end(call_sid) == Some(CallEnd::EndedOnPurpose.name())
+    }
+
+    /// Did the call's newest stream end here for want of a model?
+    pub fn ended_without_model(&self, call_sid: &CallSid) -> bool {
+        self.newest_end(call_sid) == Some(NO_MODEL)
+    }
+
+    /// How the newest stream ended; `None` while one runs.
+    fn newest_end(&self, call_sid: &CallSid) -> Option<&'static str> {
         let roll = self.roll();
-        !roll.live.contains_key(call_sid)
-            && roll.ended.iter().rev().find(|ended| ended.call_sid == *call_sid).and_then(|ended| ended.end)
-                == Some(CallEnd::EndedOnPurpose.name())
+        if roll.live.contains_key(call_sid) {
+            return None;
+        }
+        roll.ended.iter().rev().find(|ended| ended.call_sid == *call_sid).and_then(|ended| ended.end)
     }
 
     /// The calls that run now, then the streams that ended lately, newest first.
@@ -300,7 +335,7 @@ impl Calls {
         let mut roll = self.roll();
         for live in roll.live.values_mut() {
             live.outside.get_or_insert(OutsideEnd::ServerStopped);
-            live.cancel.cancel();
+            live.let_go.cancel();
         }
         roll.live.len()
     }
@@ -308,7 +343,7 @@ impl Calls {
     fn register(
         self: &Arc<Self>,
         stream: &AcceptedStream,
-        cancel: CancellationToken,
+        let_go: CancellationToken,
     ) -> Result<(Entry, Option<Earlier>), NotAdmitted> {
         let call_sid = stream.start.call.clone();
         let mut roll = self.roll();
@@ -322,7 +357,7 @@ impl Calls {
             caller: masked(&stream.caller),
             started: Instant::now(),
             started_at: wall_now(),
-            cancel,
+            let_go,
             over: CancellationToken::new(),
             task: None,
             outside: None,
@@ -339,7 +374,7 @@ impl Calls {
         metrics::gauge!("calls_active").set(roll.live.len() as f64);
         let earlier = earlier.map(|mut earlier| {
             earlier.outside.get_or_insert(OutsideEnd::Retired);
-            earlier.cancel.cancel();
+            earlier.let_go.cancel();
             let view = earlier.ended_view(&call_sid, "retired");
             self.events.publish(&call_sid, LiveEvent::StreamRetired { stream_sid: view.stream_sid.clone() });
             metrics::counter!("streams_ended_total", "end" => "retired").increment(1);
@@ -395,7 +430,7 @@ impl Entry {
         self.done = true;
         match report {
             Some(report) => {
-                if let CallEnd::Failed(why) = &report.end {
+                if let CallEnd::Failed(why) | CallEnd::NoModel(why) = &report.end {
                     tracing::warn!(call_sid = %self.call_sid, why, "call failed");
                 }
                 self.strike(report.end.name());
@@ -416,7 +451,7 @@ impl Entry {
             && let Some(live) = roll.live.remove(&self.call_sid)
         {
             let end = match live.outside {
-                Some(outside) if end == CallEnd::Cancelled.name() || end == "aborted" => outside.name(),
+                Some(outside) if end == CallEnd::LetGo.name() || end == "aborted" => outside.name(),
                 Some(_) | None => end,
             };
             let view = live.ended_view(&self.call_sid, end);
@@ -476,7 +511,8 @@ impl CallEnd {
             Self::EndedOnPurpose => "ended_on_purpose",
             Self::Stopped => "stopped",
             Self::StreamLost => "stream_lost",
-            Self::Cancelled => "cancelled",
+            Self::LetGo => "let_go",
+            Self::NoModel(_) => NO_MODEL,
             Self::Failed(_) => "failed",
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::calls::{CallStarter, Calls};
 use crate::events::LiveEvents;
+use crate::health::{ModelHealth, StoreHealth};
 use crate::measures::Measures;
 use crate::records::CallRecords;
 use crate::settings::Limits;
@@ -23,6 +24,8 @@ pub(crate) struct Doors {
     pub arrivals: Arc<Semaphore>,
     pub starter: Arc<dyn CallStarter>,
     pub records: Arc<dyn CallRecords>,
+    pub store: StoreHealth,
+    pub model: Arc<ModelHealth>,
     pub events: LiveEvents,
     pub measures: Measures,
     pub admin_token: Option<SecretString>,

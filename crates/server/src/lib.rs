@@ -20,6 +20,7 @@ mod server;
 mod twilio;
 mod upgrade;
 
+pub use health::ModelHealth;
 pub use server::{DrainSwitch, Server, ServerError, Stopped, Wiring};
 
 /// The runtime that a server wants: with one core, threads that hand work to each other only cost.

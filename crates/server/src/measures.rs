@@ -77,6 +77,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("call_panics_total", "calls that ended by a panic"),
     ("http_panics_total", "requests that ended by a panic"),
     ("connections_refused_total", "connections over the cap"),
+    ("calls_without_model_total", "streams that ended because no model session could be opened"),
 ];
 
 /// Counters that always carry a label and therefore start absent.

@@ -16,6 +16,8 @@ pub trait CallRecords: Send + Sync + 'static {
     fn finished(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<bool, RecordsUnavailable>>;
     /// All that is known of a call: its session, operations, deliveries and audit rows; `None` for an unknown call.
     fn history(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<Option<serde_json::Value>, RecordsUnavailable>>;
-    /// Can the store be read and written now?
-    fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>>;
+    /// The carrier says that the call is over, and its streams have let go.
+    fn end_call(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<(), RecordsUnavailable>>;
+    /// Can the store be read and written now? Found out by doing both.
+    fn usable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>>;
 }

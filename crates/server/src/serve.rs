@@ -4,12 +4,13 @@
 use crate::calls::{AcceptedStream, CallEnd, CallReport};
 use crate::config::{AgentConfig, Config, ConfigErrors};
 use crate::events::{LiveEvent, LiveEvents, wall_now};
+use crate::health::ModelHealth;
 use crate::recordings::Recordings;
 use crate::records::{CallRecords, RecordsUnavailable};
 use crate::server::{Server, ServerError, Stopped, Wiring};
 use call::recorder::Recordings as CallRecordings;
 use call::{CallLimits, CallSetup, Desk, DeskFull, Seen, Watch};
-use conversation::{Command, Decision};
+use conversation::{Command, Decision, Input};
 use executor::{Executor, ExecutorConfig, ExecutorError, RegisteredTool, SessionDesk, SessionOpening};
 use futures_util::future::BoxFuture;
 use operations::history::Scope;
@@ -25,12 +26,15 @@ use std::time::Duration;
 use store::{OpenError, SqliteStore};
 use tokio_util::sync::CancellationToken;
 use tools::http::HttpClientError;
+use vocab::model::ModelEvent;
 use vocab::work::{WorkCommand, WorkEvent};
 use vocab::{CallSid, CallTime, ToolName};
 
 /// Said instead of the greeting when a lost stream comes back.
 pub const RESUMED_GREETING: &str = "The line was cut for a moment and is back. Say sorry in a few words and ask how to go on. \
                                 Do not greet again.";
+/// A call whose stream was stopped and that has no new one by then is over.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
 /// Requests to systems of record that are under way may end within this, after the calls are gone.
 const EXECUTOR_GRACE: Duration = Duration::from_secs(5);
 
@@ -78,13 +82,20 @@ impl Service {
         let settings = config.server_settings(agent);
         let recordings = if config.recording.enabled { Some(Recordings::open(&config)?) } else { None };
         let recorder = recordings.as_ref().map(Recordings::handle);
-        let house = Arc::new(House { config, executor: Arc::clone(&executor), recorder, events: events.clone() });
-        let records = Arc::new(Records { store: Arc::clone(&store) });
+        let model = Arc::new(ModelHealth::default());
+        let house = Arc::new(House {
+            config,
+            executor: Arc::clone(&executor),
+            recorder,
+            events: events.clone(),
+            model: Arc::clone(&model),
+        });
+        let records = Arc::new(Records { store: Arc::clone(&store), executor: Arc::clone(&executor) });
         let starter = Arc::new(move |stream| {
             let house = Arc::clone(&house);
             async move { house.run_call(stream).await }
         });
-        let server = Server::bind(settings, Wiring { starter, records, events }).await?;
+        let server = Server::bind(settings, Wiring { starter, records, model, events }).await?;
         Ok(Self { server, executor, store, recordings })
     }
 
@@ -140,6 +151,7 @@ struct House {
     executor: Arc<Executor>,
     recorder: Option<CallRecordings>,
     events: LiveEvents,
+    model: Arc<ModelHealth>,
 }
 
 impl House {
@@ -159,11 +171,32 @@ impl House {
             Ok(desk) => desk,
             Err(error) => return CallReport { end: CallEnd::Failed(format!("the session cannot be opened: {error}")) },
         };
-        let session = desk.session.clone();
-        tracing::info!(session = %session, call = %stream.start.call, resumed = desk.resumed, "call");
+        let (session, epoch) = (desk.session.clone(), desk.epoch);
+        let call_sid = stream.start.call.clone();
+        tracing::info!(session = %session, call = %call_sid, resumed = desk.resumed, "call");
         let report = call::run(self.setup(agent, stream, desk)).await;
         tracing::info!(session = %session, end = ?report.end, lasted_ms = report.lasted.as_millis() as u64, "call over");
+        match report.end {
+            call::CallEnd::Stopped => self.end_unless_back(call_sid, epoch),
+            call::CallEnd::NoModel { .. } => self.model.failed(),
+            call::CallEnd::Finished { .. }
+            | call::CallEnd::StreamLost { .. }
+            | call::CallEnd::LetGo
+            | call::CallEnd::ModelLost { .. } => {}
+        }
         CallReport { end: door_end(report.end) }
+    }
+
+    /// After a `stop` the caller has hung up, or somebody has led the call elsewhere and it may come back. The status callback
+    /// tells which; where none is set, time does.
+    fn end_unless_back(&self, call_sid: CallSid, epoch: u32) {
+        let executor = Arc::clone(&self.executor);
+        tokio::spawn(async move {
+            tokio::time::sleep(BACK_WITHIN).await;
+            if let Err(error) = executor.end_call(&call_sid, Some(epoch)).await {
+                tracing::debug!(%call_sid, %error, "a call that was stopped stays unfinished on record");
+            }
+        });
     }
 
     fn setup(
@@ -189,7 +222,7 @@ impl House {
             phone: stream.socket,
             desk: ExecutorDesk(desk),
             drain: stream.drain,
-            cancel: stream.cancel,
+            let_go: stream.let_go,
         }
     }
 
@@ -215,8 +248,11 @@ impl House {
 
     /// Shows the steps of a call to whoever looks on; costs next to nothing when nobody does.
     fn watch(&self, call_sid: CallSid) -> Watch {
-        let events = self.events.clone();
+        let (events, model) = (self.events.clone(), Arc::clone(&self.model));
         Box::new(move |at: CallTime, seen: Seen<'_>| {
+            if let Seen::Input(Input::Model(ModelEvent::SessionReady)) = seen {
+                model.opened();
+            }
             if !events.is_watched() {
                 return;
             }
@@ -242,7 +278,8 @@ fn door_end(end: call::CallEnd) -> CallEnd {
             tracing::warn!(reason, "stream lost");
             CallEnd::StreamLost
         }
-        call::CallEnd::Cancelled => CallEnd::Cancelled,
+        call::CallEnd::LetGo => CallEnd::LetGo,
+        call::CallEnd::NoModel { reason } => CallEnd::NoModel(reason),
         call::CallEnd::ModelLost { reason } => CallEnd::Failed(format!("the model is lost: {reason}")),
     }
 }
@@ -268,6 +305,7 @@ impl Desk for ExecutorDesk {
 /// The doors' questions, answered from the store.
 struct Records {
     store: Arc<SqliteStore>,
+    executor: Arc<Executor>,
 }
 
 impl CallRecords for Records {
@@ -290,8 +328,16 @@ impl CallRecords for Records {
         })
     }
 
-    fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
-        Box::pin(async move { self.store.load().await.map(drop).map_err(unavailable) })
+    fn end_call(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
+        let call_sid = call_sid.clone();
+        Box::pin(async move { self.executor.end_call(&call_sid, None).await.map_err(unavailable) })
+    }
+
+    fn usable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
+        Box::pin(async move {
+            self.store.load().await.map_err(unavailable)?;
+            self.store.can_write().await.map_err(unavailable)
+        })
     }
 }
 

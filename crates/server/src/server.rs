@@ -6,6 +6,7 @@
 use crate::calls::{CallStarter, Calls};
 use crate::doors::{AddressError, Addresses, Doors};
 use crate::events::LiveEvents;
+use crate::health::{ModelHealth, StoreHealth};
 use crate::measures::{Measures, MeasuresUnavailable};
 use crate::records::CallRecords;
 use crate::settings::ServerSettings;
@@ -48,6 +49,8 @@ pub struct Wiring {
     pub starter: Arc<dyn CallStarter>,
     /// The durable record of calls.
     pub records: Arc<dyn CallRecords>,
+    /// Whether calls get their model; the driver of calls says so.
+    pub model: Arc<ModelHealth>,
     /// The broadcast that `/api/v1/events` follows; drivers publish into the same one.
     pub events: LiveEvents,
 }
@@ -119,7 +122,9 @@ impl Server {
             calls: Arc::new(Calls::new(limits.max_calls, limits.close_cap, wiring.events.clone())),
             arrivals: Arc::new(Semaphore::new(limits.max_waiting_streams)),
             starter: wiring.starter,
+            store: StoreHealth::new(Arc::clone(&wiring.records)),
             records: wiring.records,
+            model: wiring.model,
             events: wiring.events,
             measures,
             admin_token,

@@ -25,8 +25,29 @@ pub enum AudioFileError {
     UnknownBuiltin { name: String },
 }
 
-/// Read a file as 8 kHz mono μ-law, one byte a sample.
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sound {
+    /// 8 kHz mono, one byte a sample.
+    pub mulaw: Vec<u8>,
+    /// The WAV's header promises more sound than the file has.
+    pub truncated: Option<Truncated>,
+}
+
+/// Bytes of sound, as the file has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    pub promised: usize,
+    pub there: usize,
+}
+
+/// Read a file as 8 kHz mono μ-law, one byte a sample. Of a truncated one, what is there.
 pub fn read(path: &Path) -> Result<Vec<u8>, AudioFileError> {
+    inspect(path).map(|sound| sound.mulaw)
+}
+
+/// As [`read`], with what is wrong with the file.
+pub fn inspect(path: &Path) -> Result<Sound, AudioFileError> {
     let unreadable = |source| AudioFileError::Unreadable { path: path.to_owned(), source };
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_FILE_BYTES {
@@ -41,7 +62,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, AudioFileError> {
             if bytes.is_empty() {
                 return Err(AudioFileError::Unsupported { path: path.to_owned(), found: "no audio at all".into() });
             }
-            Ok(bytes)
+            Ok(Sound { mulaw: bytes, truncated: None })
         }
         _ => decode_wav(&bytes).map_err(|problem| match problem {
             WavProblem::Unsupported(found) => AudioFileError::Unsupported { path: path.to_owned(), found },
@@ -78,8 +99,8 @@ const TAG_ALAW: u16 = 6;
 const TAG_MULAW: u16 = 7;
 const TAG_EXTENSIBLE: u16 = 0xfffe;
 
-fn decode_wav(bytes: &[u8]) -> Result<Vec<u8>, WavProblem> {
-    let (format, sound) = split_wav(bytes)?;
+fn decode_wav(bytes: &[u8]) -> Result<Sound, WavProblem> {
+    let (format, sound, truncated) = split_wav(bytes)?;
     let frame_bytes = format.encoding.sample_bytes() * usize::from(format.channels);
     let frames = sound.len() / frame_bytes;
     if frames == 0 {
@@ -90,15 +111,16 @@ fn decode_wav(bytes: &[u8]) -> Result<Vec<u8>, WavProblem> {
     }
     // μ-law at line rate is what we want already: every byte stays as it is.
     if let (Encoding::MuLaw, 1, LINE_HZ) = (format.encoding, format.channels, format.hz) {
-        return Ok(sound.to_vec());
+        return Ok(Sound { mulaw: sound.to_vec(), truncated });
     }
     let mono: Vec<f32> =
         sound.chunks_exact(frame_bytes).map(|frame| frame_level(format.encoding, frame, format.channels)).collect();
     let line = if format.hz == LINE_HZ { mono } else { resample(&mono, format.hz)? };
-    Ok(line.into_iter().map(|s| g711::linear_to_mulaw((s.clamp(-1.0, 1.0) * 32_767.0) as i16)).collect())
+    let mulaw = line.into_iter().map(|s| g711::linear_to_mulaw((s.clamp(-1.0, 1.0) * 32_767.0) as i16)).collect();
+    Ok(Sound { mulaw, truncated })
 }
 
-fn split_wav(bytes: &[u8]) -> Result<(Format, &[u8]), WavProblem> {
+fn split_wav(bytes: &[u8]) -> Result<(Format, &[u8], Option<Truncated>), WavProblem> {
     if bytes.len() < 12 || &bytes[..4] != b"RIFF" || &bytes[8..12] != b"WAVE" {
         return Err(WavProblem::Unsupported(describe_magic(bytes)));
     }
@@ -112,7 +134,10 @@ fn split_wav(bytes: &[u8]) -> Result<(Format, &[u8]), WavProblem> {
             b"data" => {
                 let format = format.ok_or_else(|| WavProblem::Damaged("its data comes before its format".into()))?;
                 // Recorders that stream write 0 or 0xffffffff for a length they do not know yet.
-                return Ok((format, body.get(..length).filter(|b| !b.is_empty()).unwrap_or(body)));
+                let unknown = length == 0 || length == u32::MAX as usize;
+                let truncated =
+                    (!unknown && length > body.len()).then_some(Truncated { promised: length, there: body.len() });
+                return Ok((format, body.get(..length).filter(|b| !b.is_empty()).unwrap_or(body), truncated));
             }
             _ => {}
         }

@@ -169,3 +169,17 @@ fn what_is_not_taken_is_refused_with_the_name_and_what_was_found() {
     assert!(read(&six.0).unwrap_err().to_string().contains("6 channels"));
     assert!(read(Path::new("/nowhere/at all.wav")).unwrap_err().to_string().contains("cannot be read"));
 }
+
+#[test]
+fn a_wav_that_ends_early_is_read_as_far_as_it_goes_and_says_so() {
+    let mut cut = g711_wav(7, 8_000, &[0x55; 8_000]);
+    cut.truncate(cut.len() - 6_000);
+    let sound = inspect(&Scratch::holding("early.wav", &cut).0).unwrap();
+    assert_eq!(sound, Sound { mulaw: vec![0x55; 2_000], truncated: Some(Truncated { promised: 8_000, there: 2_000 }) });
+    assert_eq!(inspect(&Scratch::holding("whole.wav", &g711_wav(7, 8_000, &[0x55; 80])).0).unwrap().truncated, None);
+    // A recorder that streams does not know the length.
+    let mut streamed = g711_wav(7, 8_000, &[0x55; 80]);
+    let length_at = streamed.len() - 84;
+    streamed[length_at..length_at + 4].copy_from_slice(&[0xff; 4]);
+    assert_eq!(inspect(&Scratch::holding("streamed.wav", &streamed).0).unwrap().truncated, None);
+}

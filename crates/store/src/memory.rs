@@ -195,8 +195,7 @@ impl Rows for MemoryRows<'_> {
                 OperationStatus::Admitted | OperationStatus::FailedRetryable => {
                     [operation.next_due_at, Some(operation.deadline_at)]
                 }
-                OperationStatus::Requested
-                | OperationStatus::Running
+                OperationStatus::Running
                 | OperationStatus::Committed
                 | OperationStatus::FailedFinal
                 | OperationStatus::Cancelled => [None, None],
@@ -214,10 +213,7 @@ impl Rows for MemoryRows<'_> {
                 OperationStatus::Admitted | OperationStatus::FailedRetryable => load.waiting += 1,
                 OperationStatus::Running => load.running += 1,
                 OperationStatus::Unknown => load.unknown += 1,
-                OperationStatus::Requested
-                | OperationStatus::Committed
-                | OperationStatus::FailedFinal
-                | OperationStatus::Cancelled => {}
+                OperationStatus::Committed | OperationStatus::FailedFinal | OperationStatus::Cancelled => {}
             }
         }
         done(load)

@@ -26,6 +26,7 @@ macro_rules! verbs {
 verbs! {
     OpenSession => OpenedSession, ledger::open_session;
     CloseSession => Vec<Delivery>, ledger::close_session;
+    EndCall => Vec<Delivery>, ledger::end_call;
     Admit => Admission, ledger::admit;
     SealBatch => Option<Delivery>, ledger::seal_batch;
     SaveDelivery => SavedDelivery, ledger::save_delivery;
@@ -69,6 +70,9 @@ macro_rules! store_by_verbs {
                 self.write(verb)
             }
             fn close_session(&self, verb: CloseSession) -> StoreFuture<'_, Vec<operations::Delivery>> {
+                self.write(verb)
+            }
+            fn end_call(&self, verb: EndCall) -> StoreFuture<'_, Vec<operations::Delivery>> {
                 self.write(verb)
             }
             fn admit(&self, verb: Admit) -> StoreFuture<'_, Admission> {

@@ -30,7 +30,6 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationStatus {
-    Requested,
     Admitted,
     Running,
     Committed,
@@ -46,13 +45,12 @@ impl OperationStatus {
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Committed | Self::FailedFinal | Self::Cancelled => true,
-            Self::Requested | Self::Admitted | Self::Running | Self::FailedRetryable | Self::Unknown => false,
+            Self::Admitted | Self::Running | Self::FailedRetryable | Self::Unknown => false,
         }
     }
 
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Requested => "requested",
             Self::Admitted => "admitted",
             Self::Running => "running",
             Self::Committed => "committed",

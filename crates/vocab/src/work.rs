@@ -77,4 +77,9 @@ pub enum WorkEvent {
         save: SaveId,
         reason: String,
     },
+    /// The write was not done, and nothing says that it may not be: it can be asked for again.
+    SaveFailed {
+        save: SaveId,
+        reason: String,
+    },
 }

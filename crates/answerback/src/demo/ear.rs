@@ -1,6 +1,7 @@
-//! What the caller really heard: the recorded lines are looked for, byte for byte, in what came out of the simulated
-//! carrier's playout. It asks nobody for an opinion, the server least of all.
+//! The demo's lines for the ear of the scenarios, which looks for them byte for byte in what came out of the simulated
+//! carrier's playout.
 
+use scenario::ear;
 use serde::Serialize;
 use sim::phone::CallResult;
 
@@ -23,12 +24,12 @@ pub(crate) struct Heard {
     pub to_us: u64,
     pub heard_ms: u64,
     pub total_ms: u64,
+    whole: bool,
 }
 
 impl Heard {
-    /// A last part frame may be missing: nobody hears 20 ms.
     pub fn is_whole(&self) -> bool {
-        self.heard_ms + 20 >= self.total_ms
+        self.whole
     }
 
     /// The words that were heard and those that were not, cut in proportion at a word's border.
@@ -43,9 +44,6 @@ impl Heard {
     }
 }
 
-/// So much must agree before it is taken for a line: longer than any accident.
-const SURE_BYTES: usize = 800;
-
 /// Every hearing of every line, in order. Sound that is none of them is counted in `unknown_ms`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Hearing {
@@ -54,98 +52,43 @@ pub(crate) struct Hearing {
 }
 
 pub(crate) fn listen(result: &CallResult, lines: &[Line]) -> Hearing {
-    // Where each byte sounded. Holes split a sound into spans without a byte lost.
-    let mut sound: Vec<u8> = Vec::new();
-    let mut spans: Vec<(usize, u64)> = Vec::new();
-    for span in &result.heard {
-        spans.push((sound.len(), span.at_us));
-        sound.extend_from_slice(&span.mulaw);
-    }
-    let at_us = |byte: usize| {
-        let (start, at_us) = spans.iter().rev().find(|(start, _)| *start <= byte).copied().unwrap_or_default();
-        at_us + (byte - start) as u64 * 125
-    };
-    let mut hearing = Hearing::default();
-    let (mut place, mut unknown) = (0, 0);
-    while place < sound.len() {
-        let best = lines
-            .iter()
-            .map(|line| (line, agreeing(&line.mulaw, &sound[place..])))
-            .filter(|(line, bytes)| *bytes >= SURE_BYTES.min(line.mulaw.len()))
-            .max_by_key(|(_, bytes)| *bytes);
-        match best {
-            Some((line, bytes)) if bytes > 0 => {
-                hearing.heard.push(Heard {
-                    voice: line.voice.clone(),
-                    text: line.text.clone(),
-                    from_us: at_us(place),
-                    to_us: at_us(place + bytes - 1) + 125,
-                    heard_ms: bytes as u64 / 8,
-                    total_ms: line.mulaw.len() as u64 / 8,
-                });
-                place += bytes;
-            }
-            Some(_) | None => {
-                // Padding of a last frame is silence, which is no sound.
-                unknown += usize::from(sound[place] != 0xff);
-                place += 1;
-            }
+    // Two voices may say the same words, so a line is known to the ear by its voice.
+    let known: Vec<ear::Line> =
+        lines.iter().map(|line| ear::Line { text: line.voice.clone(), mulaw: line.mulaw.clone() }).collect();
+    let spans: Vec<(u64, Vec<u8>)> = result.heard.iter().map(|span| (span.at_us, span.mulaw.clone())).collect();
+    let (hearings, unknown_ms) = ear::listen(&spans, &known);
+    let heard = hearings.into_iter().map(|hearing| {
+        let words = lines.iter().find(|line| line.voice == hearing.text).map(|line| line.text.clone());
+        Heard {
+            whole: hearing.is_whole(),
+            voice: hearing.text,
+            text: words.unwrap_or_default(),
+            from_us: hearing.from_us,
+            to_us: hearing.to_us,
+            heard_ms: hearing.heard_ms,
+            total_ms: hearing.total_ms,
         }
-    }
-    hearing.unknown_ms = unknown as u64 / 8;
-    hearing
-}
-
-fn agreeing(line: &[u8], sound: &[u8]) -> usize {
-    line.iter().zip(sound).take_while(|(a, b)| a == b).count()
+    });
+    Hearing { heard: heard.collect(), unknown_ms }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::phone::{CallEnd, HeardSpan};
-
-    fn line(voice: &str, seed: u32, ms: usize) -> Line {
-        let mut state = seed;
-        let mulaw = (0..ms * 8).map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        });
-        Line { voice: voice.into(), text: "one two three four".into(), mulaw: mulaw.collect() }
-    }
-
-    fn call(heard: Vec<(u64, Vec<u8>)>) -> CallResult {
-        CallResult {
-            call_sid: "CA1".into(),
-            end: CallEnd::CallerHungUp,
-            ended_us: 0,
-            streams: Vec::new(),
-            heard: heard.into_iter().map(|(at_us, mulaw)| HeardSpan { at_us, mulaw }).collect(),
-            marks: Vec::new(),
-            clears: Vec::new(),
-            underruns: Vec::new(),
-            violations: Vec::new(),
-            timeline: Vec::new(),
-            timed_out_steps: Vec::new(),
-            received_bytes: 0,
-            sent_frames: 0,
-            said: Vec::new(),
-        }
-    }
 
     #[test]
-    fn whole_cut_and_split_hearings_are_told_apart() {
-        let (a, b) = (line("a", 1, 1_000), line("b", 2, 600));
-        let mut first = a.mulaw[..4_000].to_vec();
-        let second = a.mulaw[4_000..].to_vec();
-        first.splice(0..0, b.mulaw[..2_400].iter().copied());
-        let noise = vec![0x01; 160];
-        let hearing = listen(&call(vec![(1_000_000, first), (9_000_000, second), (12_000_000, noise)]), &[a, b]);
-        let told: Vec<_> = hearing.heard.iter().map(|h| (h.voice.as_str(), h.heard_ms, h.is_whole())).collect();
-        assert_eq!(told, [("b", 300, false), ("a", 1_000, true)]);
-        assert_eq!(hearing.heard[0].from_us, 1_000_000);
-        assert_eq!(hearing.heard[1].to_us, 9_500_000);
-        assert_eq!(hearing.unknown_ms, 20);
-        assert_eq!(hearing.heard[0].words(), ("one two", " three four"));
+    fn the_words_are_cut_where_the_sound_was() {
+        let heard = |heard_ms, whole| Heard {
+            voice: "v".into(),
+            text: "one two three four".into(),
+            from_us: 0,
+            to_us: 0,
+            heard_ms,
+            total_ms: 1_000,
+            whole,
+        };
+        assert_eq!(heard(500, false).words(), ("one two", " three four"));
+        assert_eq!(heard(0, false).words(), ("", "one two three four"));
+        assert_eq!(heard(990, true).words(), ("one two three four", ""));
     }
 }

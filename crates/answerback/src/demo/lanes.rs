@@ -3,7 +3,6 @@
 use super::moment::{Lane, Moment, Tone};
 use crate::terminal::{Style, wrapped};
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// A row at least this often, so that lengths can be seen.
 const ROW_EVERY_US: u64 = 500_000;
@@ -39,7 +38,7 @@ impl Lanes {
     /// A line about the demo itself, outside the time axis.
     pub fn aside(&self, text: &str) {
         if self.shown {
-            println!("{}", self.style.paint("2", text));
+            outln!("{}", self.style.paint("2", text));
         }
     }
 
@@ -49,7 +48,7 @@ impl Lanes {
                 .iter()
                 .map(|lane| self.style.paint(&format!("1;{}", lane.colour()), &format!("{:<COLUMN$}", lane.name())))
                 .collect();
-            println!("\n{:>8}  {names}", "seconds");
+            outln!("\n{:>8}  {names}", "seconds");
         }
     }
 
@@ -132,8 +131,7 @@ impl Lanes {
                 }
             }
         }
-        // A closed pipe ends the show, not the demo.
-        let _ = std::io::stdout().write_all(out.as_bytes());
+        out!("{out}");
     }
 
     fn columns(&self, marked: Option<Lane>) -> String {

@@ -3,23 +3,23 @@
 mod child;
 mod ear;
 mod lanes;
-mod live;
-mod moment;
-mod narrate;
+pub(crate) mod moment;
+pub(crate) mod narrate;
 mod promises;
 mod story;
 mod verdict;
 pub(crate) mod world;
 
 use crate::args::DemoArgs;
+use crate::live::{self, AdminApi, Live};
 use crate::terminal::Style;
 use crate::{FAILED, FINE};
 use anyhow::{Context, bail};
 use child::Running;
 use lanes::Lanes;
-use live::Live;
 use moment::{Lane, Moment, Tone};
 use narrate::Narrator;
+use operations::SessionState;
 use operations::history::SessionHistory;
 use sim::booking::Switches;
 use sim::phone::{CallScript, Happened, PhoneCall, Step, WaitForAgent};
@@ -68,11 +68,11 @@ pub(crate) async fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let kept = folder.is_kept().then_some(folder.path.as_path());
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&verdict.json(&story, kept))?);
+        outln!("{}", serde_json::to_string_pretty(&verdict.json(&story, kept))?);
     } else {
         verdict.print(&story, style);
         if let Some(path) = kept {
-            println!("Config, database, logs and bookings are in {}", path.display());
+            outln!("Config, database, logs and bookings are in {}", path.display());
         }
     }
     Ok(if verdict.all_kept() { FINE } else { FAILED })
@@ -166,6 +166,10 @@ struct Director<'a> {
 }
 
 impl Director<'_> {
+    fn admin(&self, server: &Running) -> AdminApi {
+        AdminApi { base: format!("http://{}", server.addr), token: self.world.admin_token.clone() }
+    }
+
     fn now_us(&self) -> u64 {
         self.zero.elapsed().as_micros() as u64
     }
@@ -181,7 +185,7 @@ impl Director<'_> {
         if self.world.faults.drop_marks {
             outwait_lost_marks(&mut script);
         }
-        let mut live = live::subscribe(&server, &self.world.admin_token, self.client).await?;
+        let mut live = live::subscribe(&self.admin(&server), self.client).await?;
         let (observer, mut seen) = mpsc::channel(PHONE_EVENTS);
         let mut phone = self.world.phone(server.addr);
         phone.observer = Some(observer);
@@ -212,7 +216,7 @@ impl Director<'_> {
                 }
                 Some(event) = live.recv(), if !server_ended => match event {
                     Live::Step { call_sid: of, step } if of == call_sid => self.take_step(&mut under_way, *step),
-                    Live::CallEnded { call_sid: of } if of == call_sid => server_ended = true,
+                    Live::CallEnded { call_sid: of, .. } if of == call_sid => server_ended = true,
                     Live::Step { .. } | Live::CallEnded { .. } => {}
                     Live::Missed => self.missed = true,
                     Live::Gone if server.is_none() => server_ended = true,
@@ -284,8 +288,7 @@ impl Director<'_> {
         loop {
             let mut sessions: Vec<SessionHistory> = Vec::new();
             for call in calls {
-                let token = &self.world.admin_token;
-                let history = live::history(server, token, self.client, &call.result.call_sid).await?;
+                let history = live::history(&self.admin(server), self.client, &call.result.call_sid).await?;
                 for session in history.sessions {
                     if sessions.iter().all(|known| known.session.id != session.session.id) {
                         sessions.push(session);
@@ -295,7 +298,12 @@ impl Director<'_> {
             // Without marks a delivery stays uncertain: nothing more is coming.
             let told = |state: DeliveryState| state.is_final() || state == DeliveryState::Uncertain;
             let settled = sessions.iter().flat_map(|session| &session.deliveries).all(|delivery| told(delivery.state));
-            if settled || Instant::now() >= until {
+            // A killed server did not hear that its call is over.
+            let over = sessions.iter().map(|known| &known.session).all(|session| {
+                let killed = calls.iter().any(|call| call.killed && call.result.call_sid == session.call_sid.as_str());
+                killed || session.state == SessionState::Ended
+            });
+            if (settled && over) || Instant::now() >= until {
                 return Ok(sessions);
             }
             tokio::time::sleep(RECORD_EVERY).await;

@@ -1,8 +1,8 @@
 //! Puts events of the phone and of the server into words.
 
-use super::live::Step;
 use super::moment::{Lane, Moment, Tone};
 use super::world::CALLER_LINES;
+use crate::live::Step;
 use conversation::gate::{GateDecision, GateReason};
 use conversation::{Command, Decision, Input, PlaybackEnd, PlaybackEndedBy, Purpose};
 use sim::phone::{Happened, TimelineEvent};
@@ -185,7 +185,8 @@ impl Narrator {
             Decision::DeliveryChanged { change, .. } => Some(delivery_changed(at_us, change)),
             Decision::DeliveryTakenOver { reason, .. } => says(Lane::Gate, format!("no longer ours to tell: {reason}")),
             Decision::ModelComplained { code, message } => says(Lane::Model, format!("complains ({code}): {message}")),
-            Decision::SpeechTentative { .. }
+            Decision::SaveFailed { .. }
+            | Decision::SpeechTentative { .. }
             | Decision::SpeechRetracted { resumed: false }
             | Decision::SpeechConfirmed
             | Decision::SpeechEnded
@@ -219,6 +220,9 @@ fn of_work(at_us: u64, event: &WorkEvent) -> Option<Moment> {
         }
         WorkEvent::SaveRefused { reason, .. } => {
             Some(says(format!("a write was refused: {reason}")).in_tone(Tone::Cut))
+        }
+        WorkEvent::SaveFailed { reason, .. } => {
+            Some(says(format!("a write failed and is tried again: {reason}")).in_tone(Tone::Cut))
         }
         WorkEvent::Saved { .. } => None,
     }

@@ -3,7 +3,10 @@
 
 use super::ear::Heard;
 use super::narrate::{decision_in_words, reason_in_words};
-use super::story::{ACKNOWLEDGING, CONFIRMING, CallStory, Story, audible_bytes};
+use super::story::{ACKNOWLEDGING, CONFIRMING, CallStory, Story};
+use crate::sound::audible_bytes;
+use crate::terminal::count;
+use crate::words::{attempt_in_words, delivery_in_words};
 use conversation::gate::GateReason;
 use conversation::{Command, Decision, Input, PlaybackEnd};
 use serde::Serialize;
@@ -65,7 +68,12 @@ fn one_booking(story: &Story) -> Promise {
     let attempts: u32 = story.report.attempts.values().sum();
     let references: Vec<&str> = bookings.iter().map(|booking| booking.reference.as_str()).collect();
     let kept = bookings.len() == 1 && story.report.effects.values().all(|effects| *effects == 1);
-    let detail = format!("{} in its book ({}), {attempts} requests came", bookings.len(), references.join(", "));
+    let asked = count(attempts as usize, "request");
+    let detail = if references.is_empty() {
+        format!("none in its book, {asked} came")
+    } else {
+        format!("{} in its book ({}), {asked} came", bookings.len(), references.join(", "))
+    };
     promise("exactly one booking at the booking system", kept, detail)
 }
 
@@ -153,15 +161,8 @@ fn work_goes_on(story: &Story) -> Promise {
     let states: Vec<String> = story
         .operations()
         .map(|known| {
-            let tries: Vec<String> = known
-                .attempts
-                .iter()
-                .map(|attempt| {
-                    let end = attempt.end.map_or("under way", |end| end.as_str());
-                    format!("{} {end}", attempt.kind.as_str())
-                })
-                .collect();
-            format!("{} {} ({})", known.operation.tool, known.operation.status.as_str(), tries.join(", "))
+            let tries: Vec<String> = known.attempts.iter().map(attempt_in_words).collect();
+            format!("{} {} ({})", known.operation.tool, known.operation.status.as_str(), tries.join(", then "))
         })
         .collect();
     let committed = story.operations().filter(|known| known.operation.status == OperationStatus::Committed).count();
@@ -189,13 +190,24 @@ fn news_waits(story: &Story) -> Promise {
     // Without faults the booking is timed to come while the caller talks; then the gate must have said so.
     let faultless = !story.faults.kill && !story.faults.lose_answer;
     let held = judged.first().is_some_and(|(reason, _)| *reason == GateReason::CallerSpeaking);
-    let reasons: Vec<String> = judged.into_iter().map(|(_, words)| words).collect();
+    let reasons = once_each(judged.into_iter().map(|(_, words)| words));
     let detail = if over.is_empty() {
         format!("the gate said: {}", reasons.join(", then "))
     } else {
         format!("told over {}; the gate said: {}", over.join(", "), reasons.join(", then "))
     };
     promise(NAME, over.is_empty() && !reasons.is_empty() && (held || !faultless), detail)
+}
+
+/// In the order in which they came first; the live view has each time.
+fn once_each(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for word in words {
+        if !seen.contains(&word) {
+            seen.push(word);
+        }
+    }
+    seen
 }
 
 fn confirmed_once(story: &Story) -> Promise {
@@ -219,12 +231,7 @@ fn confirmed_once(story: &Story) -> Promise {
 }
 
 fn heard_by_mark(story: &Story) -> Promise {
-    let states: Vec<String> = story
-        .deliveries()
-        .map(|delivery| {
-            format!("{}, {} ms proven, {} offers", delivery.state.as_str(), delivery.heard_ms.0, delivery.offers)
-        })
-        .collect();
+    let states: Vec<String> = story.deliveries().map(delivery_in_words).collect();
     let heard = story.deliveries().filter(|delivery| delivery.state == DeliveryState::Heard).count();
     let detail = if states.is_empty() { "there is no delivery".to_owned() } else { states.join("; ") };
     if story.faults.drop_marks {
@@ -251,7 +258,7 @@ fn history_equals_heard(story: &Story) -> Promise {
         // A killed server had no time to judge the sound that it was playing.
         let unjudged = heard.len().saturating_sub(claims.len());
         if claims.len() > heard.len() || unjudged > usize::from(call.killed) {
-            wrong.push(format!("{} sounds claimed, {} heard", claims.len(), heard.len()));
+            wrong.push(format!("{} claimed, {} heard", count(claims.len(), "sound"), heard.len()));
         }
         for (claim, heard) in claims.iter().zip(heard) {
             compared += 1;
@@ -270,7 +277,7 @@ fn history_equals_heard(story: &Story) -> Promise {
     if story.missed {
         wrong.push("live events were lost".to_owned());
     }
-    let detail = if wrong.is_empty() { format!("{compared} sounds compared") } else { wrong.join("; ") };
+    let detail = if wrong.is_empty() { format!("{} compared", count(compared, "sound")) } else { wrong.join("; ") };
     promise(NAME, wrong.is_empty() && compared > 0, detail)
 }
 
@@ -295,7 +302,7 @@ fn model_forgets_the_unheard(story: &Story) -> Promise {
     }
     let refused = truncations.iter().filter(|t| !t.accepted).count();
     if refused > 0 {
-        wrong.push(format!("{refused} cuts refused by the model"));
+        wrong.push(format!("{} refused by the model", count(refused, "cut")));
     }
     let detail = match (wrong.is_empty(), cut.is_empty()) {
         (true, true) => "nothing was cut".to_owned(),
@@ -345,7 +352,7 @@ fn protocol_kept(story: &Story) -> Promise {
         .collect();
     wrong.extend(errors);
     let detail = if wrong.is_empty() {
-        format!("{marks} marks, {clears} clears; the model refused nothing")
+        format!("{}, {}; the model refused nothing", count(marks, "mark"), count(clears, "clear"))
     } else {
         wrong.join("; ")
     };
@@ -369,7 +376,7 @@ fn went_to_the_end(story: &Story) -> Promise {
     if !story.stopped_well {
         wrong.push("the server did not stop well".to_owned());
     }
-    let detail = if wrong.is_empty() { format!("{} calls", story.calls.len()) } else { wrong.join("; ") };
+    let detail = if wrong.is_empty() { count(story.calls.len(), "call") } else { wrong.join("; ") };
     promise(NAME, wrong.is_empty(), detail)
 }
 

@@ -1,9 +1,10 @@
 //! All that is known of one demo when it is over: what the caller, the model, the booking system and the server each say.
 
 use super::ear::{Heard, Hearing};
-use super::live::Step;
 use super::moment::Moment;
 use super::world::Faults;
+use crate::live::Step;
+use crate::sound::audible_bytes;
 use operations::delivery::Delivery;
 use operations::history::{OperationHistory, SessionHistory};
 use sim::booking::BookingReport;
@@ -72,33 +73,5 @@ impl CallStory {
         let said = self.result.said.iter().find(|said| said.file == voice)?;
         let (first, last) = audible_bytes(&said.mulaw)?;
         Some((said.at_us + first as u64 * 125, said.at_us + last as u64 * 125))
-    }
-}
-
-/// The first and the last byte of μ-law that is voice and not the hiss of a line.
-pub(crate) fn audible_bytes(mulaw: &[u8]) -> Option<(usize, usize)> {
-    /// 20 ms.
-    const BLOCK: usize = 160;
-    /// About -34 dB below full scale: the recorded voices peak 20 dB above, their hiss stays 15 dB below.
-    const LOUD: u8 = 0x28;
-    let loud = |block: &[u8]| block.iter().filter(|byte| !**byte & 0x7f >= LOUD).count() >= BLOCK / 10;
-    let mut blocks = mulaw.chunks(BLOCK).enumerate().filter(|(_, block)| loud(block)).map(|(n, _)| n);
-    let first = blocks.next()?;
-    let last = blocks.next_back().unwrap_or(first);
-    Some((first * BLOCK, ((last + 1) * BLOCK).min(mulaw.len())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_recorded_voice_begins_and_ends_where_it_can_be_heard() {
-        let mulaw = sim::voices::builtin("caller_talk_over").unwrap();
-        let (first, last) = audible_bytes(mulaw).unwrap();
-        // Every line lies between 0.15 s of room.
-        assert!((100 * 8..260 * 8).contains(&first), "{first}");
-        assert!(mulaw.len() - last < 500 * 8 && last < mulaw.len() - 80 * 8, "{last} of {}", mulaw.len());
-        assert_eq!(audible_bytes(&[0xff; 800]), None);
     }
 }

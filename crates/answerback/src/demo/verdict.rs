@@ -4,6 +4,7 @@ use super::promises::{Promise, judge};
 use super::story::Story;
 use crate::call::end_in_words;
 use crate::terminal::{Style, wrapped};
+use crate::words::{attempt_in_words, move_in_words};
 use serde_json::{Value, json};
 use std::path::Path;
 use vocab::WallTime;
@@ -72,14 +73,14 @@ impl Verdict {
     }
 
     pub fn print(&self, story: &Story, style: Style) {
-        let title = |text: &str| println!("\n{}", style.paint("1", text));
+        let title = |text: &str| outln!("\n{}", style.paint("1", text));
         title("VERDICT");
         title("At the booking system");
         for booking in &story.report.bookings {
-            println!("  {}  {}", booking.reference, booking.details);
+            outln!("  {}  {}", booking.reference, booking.details);
         }
         if story.report.bookings.is_empty() {
-            println!("  nothing");
+            outln!("  nothing");
         }
         for call in &story.calls {
             let end =
@@ -96,58 +97,52 @@ impl Verdict {
                 } else {
                     format!(" [cut:{unheard}]")
                 };
-                println!("  {at:>6.2} s  {length:>15}  “{words}{rest}”");
+                outln!("  {at:>6.2} s  {length:>15}  “{words}{rest}”");
             }
         }
         title("Operations");
         for known in story.operations() {
             let operation = &known.operation;
-            println!("  {} {} {}", operation.id, operation.tool, operation.arguments);
-            println!("    key          {}", operation.key);
+            outln!("  {} {} {}", operation.id, operation.tool, operation.arguments);
+            outln!("    key          {}", operation.key);
             let zero = operation.tool_requested_at;
-            println!("    requested    {}", clock(zero));
-            println!("    admitted     {}", later(zero, Some(operation.action_admitted_at)));
-            println!("    committed    {}", later(zero, operation.effect_committed_at));
-            println!("    observed     {}", later(zero, operation.result_observed_at));
+            outln!("    requested    {}", clock(zero));
+            outln!("    admitted     {}", later(zero, Some(operation.action_admitted_at)));
+            outln!("    committed    {}", later(zero, operation.effect_committed_at));
+            outln!("    observed     {}", later(zero, operation.result_observed_at));
             for attempt in &known.attempts {
-                let end = attempt.end.map_or("no end on record", |end| end.as_str());
-                let sent = attempt
-                    .sent_at
-                    .map_or_else(|| "not sent".to_owned(), |at| format!("sent {}", later(zero, Some(at))));
-                println!("    attempt {}    {} {sent}, {end}", attempt.fence, attempt.kind.as_str());
+                let sent = attempt.sent_at.map_or_else(|| "not sent".to_owned(), |at| later(zero, Some(at)));
+                outln!("    attempt {}    {sent:<11}  {}", attempt.fence, attempt_in_words(attempt));
             }
-            println!("    status       {}", operation.status.as_str());
+            outln!("    status       {}", operation.status.as_str());
         }
         title("Deliveries");
         for delivery in story.deliveries() {
-            println!("  {} {}", delivery.id, delivery.text);
+            outln!("  {} {}", delivery.id, delivery.text);
             let moves = story.sessions.iter().flat_map(|session| &session.audit);
             for row in moves.filter(|row| row.delivery.as_ref() == Some(&delivery.id)) {
-                let from = row.from.as_deref().map_or_else(String::new, |from| format!("{from} -> "));
-                let detail = row.detail.as_deref().map_or_else(String::new, |detail| format!("  {detail}"));
-                let to = row.to.as_deref().unwrap_or(row.kind.as_str());
-                println!("    {:<12} {from}{to}{detail}", later(delivery.became_ready_at, Some(row.at)));
+                outln!("    {:<12} {}", later(delivery.became_ready_at, Some(row.at)), move_in_words(row));
             }
         }
         title("Promises");
         for promise in &self.promises {
             let (sign, colour) = if promise.kept { ("ok    ", "32") } else { ("BROKEN", "1;31") };
-            println!("  {}  {}", style.paint(colour, sign), promise.name);
+            outln!("  {}  {}", style.paint(colour, sign), promise.name);
             for line in wrapped(&promise.detail, style.width.saturating_sub(10)) {
-                println!("          {}", style.paint("2", &line));
+                outln!("          {}", style.paint("2", &line));
             }
         }
         let broken = self.promises.iter().filter(|promise| !promise.kept).count();
         let seconds = story.took_ms as f64 / 1e3;
-        println!();
+        outln!();
         if broken == 0 {
-            println!(
+            outln!(
                 "{} ({seconds:.0} s)",
                 style.paint("1;32", &format!("All {} promises were kept.", self.promises.len()))
             );
         } else {
             let text = format!("{broken} of {} promises were broken.", self.promises.len());
-            println!("{} ({seconds:.0} s)", style.paint("1;31", &text));
+            outln!("{} ({seconds:.0} s)", style.paint("1;31", &text));
         }
     }
 }

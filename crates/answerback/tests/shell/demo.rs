@@ -26,6 +26,7 @@ fn the_demo_keeps_every_promise() {
     assert!(succeeded);
     assert_eq!(document["bookings"]["bookings"].as_array().unwrap().len(), 1);
     assert_eq!(document["history"][0]["deliveries"][0]["state"], "heard");
+    assert_eq!(document["history"][0]["session"]["state"], "ended", "an ordinary hang-up ends the session");
     // The acknowledgement was cut, everything else was heard to its end.
     let heard = document["calls"][0]["heard"].as_array().unwrap();
     let cut: Vec<&str> =

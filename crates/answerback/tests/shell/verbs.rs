@@ -14,7 +14,7 @@ impl Scratch {
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
@@ -29,14 +29,14 @@ impl Drop for Scratch {
 }
 
 /// Killed at the end, whatever happened.
-struct Started {
-    child: Child,
-    line: String,
+pub(crate) struct Started {
+    pub child: Child,
+    pub line: String,
 }
 
 impl Started {
     /// Waits for the one line that says that it is there.
-    fn new(command: &mut Command) -> Self {
+    pub fn new(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -51,7 +51,7 @@ impl Drop for Started {
     }
 }
 
-fn shipped_config() -> PathBuf {
+pub(crate) fn shipped_config() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config")
 }
 
@@ -82,6 +82,72 @@ fn check_says_what_serving_still_needs() {
     let told = text(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("ANSWERBACK__SERVER__PUBLIC_URL"), "{told}");
+}
+
+#[test]
+fn a_config_without_an_agent_is_a_mistake_that_names_the_folder() {
+    let scratch = Scratch::new("no-agent");
+    scratch.write("answerback.toml", "");
+    std::fs::create_dir_all(scratch.0.join("agents")).unwrap();
+    for verb in ["check", "serve"] {
+        let output = answerback().args([verb, "--config"]).arg(&scratch.0).output().unwrap();
+        let told = text(&output).replace(['\n', '│', ' '], "");
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let folder = scratch.0.join("agents").display().to_string();
+        assert!(told.contains(&folder) && told.contains("host.toml"), "{told}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_makes_nothing_panic() {
+    let config = shipped_config();
+    let scenario =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios/c01_a_question_while_the_tool_runs.toml");
+    for (verb, place) in [
+        (["print-config", "--config"].as_slice(), &config),
+        (&["check", "--config"], &config),
+        (&["scenario", "run"], &scenario),
+    ] {
+        let mut command = answerback();
+        let (closed, theirs) = std::io::pipe().unwrap();
+        drop(closed);
+        let child = command.args(verb).arg(place).stdout(theirs).stderr(Stdio::piped()).spawn().unwrap();
+        // The command keeps the pipe's end.
+        drop(command);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{verb:?}: {output:?}");
+    }
+    // Nor does one that hears no complaint.
+    let (closed, theirs) = std::io::pipe().unwrap();
+    drop(closed);
+    let status = answerback().args(["call", "--simulate", "nowhere.wav"]).stderr(theirs).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = answerback().args(["print-config", "--config"]).arg(shipped_config()).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("standard output cannot be written"), "{}", text(&output));
+}
+
+#[test]
+fn what_the_recording_holds_is_told_before_the_call() {
+    let scratch = Scratch::new("holds");
+    let told = |name: &str, bytes: &[u8]| {
+        let file = scratch.write(name, bytes);
+        let args = ["call", "--url", "http://127.0.0.1:9/twilio/voice", "--auth-token", "t", "--simulate"];
+        text(&answerback().args(args).arg(&file).output().unwrap())
+    };
+    let silence = told("silence.ulaw", &[0xff; 16_000]);
+    assert!(silence.contains("2.0 s of silence: the agent will hear nobody"), "{silence}");
+    let person =
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/assets/human_reading_0880.wav")).unwrap();
+    let cut = told("cut.wav", &person[..person.len() / 2]);
+    assert!(cut.contains("cut short: its header promises"), "{cut}");
+    assert!(!told("whole.wav", &person).contains("cut short"));
 }
 
 #[test]
@@ -154,6 +220,7 @@ fn a_recording_of_a_person_calls_a_running_server() {
             .args(["serve", "--config"])
             .arg(shipped_config())
             .env("ANSWERBACK__SERVER__BIND", "127.0.0.1:0")
+            .env("ANSWERBACK__SERVER__ADMIN_TOKEN", "an admin")
             .env("ANSWERBACK__SERVER__DATA_DIR", scratch.0.join("data"))
             .env("ANSWERBACK__SERVER__PUBLIC_URL", "https://voice.example.com")
             .env("ANSWERBACK__TWILIO__AUTH_TOKEN", "the token")
@@ -185,4 +252,20 @@ fn a_recording_of_a_person_calls_a_running_server() {
     let output = call("another token");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("403"), "{}", text(&output));
+
+    let output = answerback()
+        .args(["call", "--url", "https://voice.example.com/twilio/voice", "--connect", address])
+        .args(["--auth-token", "the token", "--admin-token", "an admin", "--simulate"])
+        .arg(&recording)
+        .output()
+        .unwrap();
+    let told = text(&output);
+    assert!(output.status.success(), "{told}");
+    for wanted in ["model: has generated “A greeting.”", "model: has generated “An answer.”", "the caller hung up"]
+    {
+        assert!(told.contains(wanted), "no {wanted:?} in\n{told}");
+    }
+    // The carrier's last word closes the session.
+    let session = told.lines().find(|line| line.starts_with("session ")).unwrap();
+    assert!(session.ends_with(": ended") && told.contains("operation   none was asked for"), "{told}");
 }

@@ -15,7 +15,7 @@ use tools::LookUp;
 use vocab::delivery::{DeliveryBrief, DeliveryChange, DeliveryState};
 use vocab::effect::{EffectClass, OperationStatus};
 use vocab::work::{WorkCommand, WorkEvent};
-use vocab::{AudioMs, CallerId, OperationId, ResponseId, SaveId, WallTime};
+use vocab::{AudioMs, CallSid, CallerId, OperationId, ResponseId, SaveId, WallTime};
 
 async fn start(store: &Arc<MemoryStore>, tools: Vec<RegisteredTool>) -> Executor {
     start_with(store, tools, ExecutorConfig::default()).await
@@ -296,6 +296,23 @@ async fn a_dropped_desk_is_a_lost_stream_and_the_same_call_resumes_it() {
     assert_eq!(desk.session, session);
     let brief = ready(next(&mut desk).await);
     assert_eq!((brief.operations, brief.from_earlier_call), (vec![operation], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_over_is_not_resumed_and_its_news_waits_for_the_next_one() {
+    let store = Arc::new(MemoryStore::new());
+    let tool = FakeTool::answering([after(1_000, commits("B-7"))]);
+    let executor = start(&store, vec![tool.registered("book", EffectClass::Keyed)]).await;
+    let mut desk = executor.open_session(opening("CA1", "+1", true)).await.unwrap();
+    let (first, epoch) = (desk.session.clone(), desk.epoch);
+    desk.send(propose(1, 1, "book", json!({}))).unwrap();
+    admitted(next(&mut desk).await);
+    desk.close(SessionEnd::StreamLost).await;
+    executor.end_call(&CallSid::new("CA1"), Some(epoch)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut desk = executor.open_session(opening("CA1", "+1", true)).await.unwrap();
+    assert!(!desk.resumed && desk.session != first);
+    assert!(ready(next(&mut desk).await).from_earlier_call);
 }
 
 #[tokio::test(start_paused = true)]

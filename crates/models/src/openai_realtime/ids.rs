@@ -87,7 +87,7 @@ pub(super) enum CancelTarget {
     Nothing,
 }
 
-/// See the module. One for each provider session; [`Ids::continue_from`] carries the ordinals over a reconnect.
+/// See the module. One for each provider session.
 #[derive(Debug, Default)]
 pub struct Ids {
     responses: VecDeque<Response>,
@@ -100,29 +100,9 @@ pub struct Ids {
     due_cancels: VecDeque<ModelResponseId>,
     sent_events: u64,
     pub(super) ready: bool,
-    pub(super) expires_at: Option<i64>,
-}
-
-/// Where the ordinals of a session ended, so that the next session of the same call does not give them out again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ordinals {
-    pub next_response: ModelResponseId,
-    pub next_item: ModelItemId,
 }
 
 impl Ids {
-    /// For a fresh session in a call that had one before; without effect once an id was interned.
-    pub fn continue_from(&mut self, ordinals: Ordinals) {
-        if self.responses.is_empty() && self.items.is_empty() {
-            self.next_response = ordinals.next_response;
-            self.next_item = ordinals.next_item;
-        }
-    }
-
-    pub fn ordinals(&self) -> Ordinals {
-        Ordinals { next_response: self.next_response, next_item: self.next_item }
-    }
-
     /// Audio received of an item; `None` if it is unknown or forgotten.
     pub fn received(&self, item: ModelItemId) -> Option<Samples> {
         self.item(item).map(|item| item.received)
@@ -385,16 +365,5 @@ mod tests {
         {
             assert_eq!(read_event_id(foreign), None, "{foreign}");
         }
-    }
-
-    #[test]
-    fn ordinals_go_on_in_the_next_session_of_the_call() {
-        let mut first = Ids::default();
-        first.intern_response("resp_1");
-        first.intern_item("item_1", ItemOwner::Model);
-        let mut second = Ids::default();
-        second.continue_from(first.ordinals());
-        assert_eq!(second.intern_response("resp_1"), Some(ModelResponseId(1)));
-        assert_eq!(second.intern_item("item_1", ItemOwner::Model), Some(ModelItemId(1)));
     }
 }

@@ -4,7 +4,7 @@
 //! reads, so that everything queued in one step of the call leaves in one write, and one branch of the owner's loop
 //! serves both directions.
 
-use super::ids::{Ids, Ordinals};
+use super::ids::Ids;
 use super::tls;
 use super::wire::{self, Decoded, Dropped, Encoded, Ignored, Standing};
 use crate::{ModelError, SessionConfig};
@@ -267,21 +267,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RealtimeSocket<S> {
         if timeout(CLOSE_TIMEOUT, goodbye).await.is_err() {
             tracing::debug!("the model provider did not answer the close in time");
         }
-    }
-
-    /// When the provider will end the session, in Unix seconds, if it said so.
-    pub fn expires_at(&self) -> Option<i64> {
-        self.ids.expires_at
-    }
-
-    /// Where the ordinals of this session stand.
-    pub fn ordinals(&self) -> Ordinals {
-        self.ids.ordinals()
-    }
-
-    /// Makes a fresh session number on where the call's former one ended. Call it before the first event is read.
-    pub fn continue_from(&mut self, ordinals: Ordinals) {
-        self.ids.continue_from(ordinals);
     }
 
     pub fn counts(&self) -> Counts {

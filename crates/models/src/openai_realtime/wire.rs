@@ -72,7 +72,7 @@ pub fn decode(text: &str, ids: &mut Ids, audio: &mut Vec<u8>) -> Decoded {
         "input_audio_buffer.committed" => turn_committed(text, ids),
         "conversation.item.input_audio_transcription.completed" => caller_transcript(text, ids),
         "conversation.item.input_audio_transcription.failed" => transcription_failed(text),
-        "session.created" => session_created(text, ids),
+        "session.created" => session_created(text),
         "session.updated" => session_updated(text, ids),
         "error" => parse(text).map(|event| {
             // Some servers write the error's members into the event itself.
@@ -366,10 +366,8 @@ fn transcription_failed(text: &str) -> Option<Decoded> {
     }))
 }
 
-fn session_created(text: &str, ids: &mut Ids) -> Option<Decoded> {
-    let event = parse(text)?;
-    note_expiry(&event, ids);
-    Some(Decoded::Ignored(Ignored::Uninteresting))
+fn session_created(text: &str) -> Option<Decoded> {
+    parse(text).map(|_| Decoded::Ignored(Ignored::Uninteresting))
 }
 
 /// The provider echoes the whole effective session; what it will really send is there, not in what we asked for.
@@ -385,7 +383,6 @@ fn session_updated(text: &str, ids: &mut Ids) -> Option<Decoded> {
     if !is_pcmu(input.as_deref()) || !is_pcmu(output.as_deref()) {
         return Some(Decoded::WrongFormat { input, output });
     }
-    note_expiry(&event, ids);
     if std::mem::replace(&mut ids.ready, true) {
         return Some(Decoded::Ignored(Ignored::Repeated));
     }
@@ -395,12 +392,6 @@ fn session_updated(text: &str, ids: &mut Ids) -> Option<Decoded> {
 /// A format that was not named is not trusted either: 24 kHz samples played as μ-law are noise at full volume.
 fn is_pcmu(format: Option<&str>) -> bool {
     matches!(format, Some(PCMU | "g711_ulaw" | "pcmu"))
-}
-
-fn note_expiry(event: &Value, ids: &mut Ids) {
-    if let Some(at) = event.pointer("/session/expires_at").and_then(Value::as_i64) {
-        ids.expires_at = Some(at);
-    }
 }
 
 fn request_in(body: &Value) -> Option<ResponseId> {

@@ -4,7 +4,6 @@ use crate::attempt::Fence;
 use crate::audit::{AuditKind, AuditRow};
 use crate::batch::{Batch, BatchState};
 use crate::delivery::Delivery;
-use crate::intent::Sameness;
 use crate::operation::Operation;
 use crate::recovery::may_change;
 use crate::rows::Rows;
@@ -19,8 +18,7 @@ const MAX_OCCURRENCES: u32 = 100;
 /// while it is live: what it found then may be stale now.
 const fn attaches(operation: &Operation) -> bool {
     match operation.status {
-        OperationStatus::Requested
-        | OperationStatus::Admitted
+        OperationStatus::Admitted
         | OperationStatus::Running
         | OperationStatus::FailedRetryable
         | OperationStatus::Unknown => true,
@@ -45,7 +43,7 @@ pub async fn admit(rows: &mut dyn Rows, ask: &Admit) -> Result<Admission, StoreE
         let key = checked.intent.key(occurrence);
         match rows.operation_by_key(&key).await? {
             None => break key,
-            Some(there) if attaches(&there) && checked.sameness == Sameness::Attach => {
+            Some(there) if attaches(&there) => {
                 if there.fingerprint != checked.intent.fingerprint {
                     return Ok(Admission::Refused(RefusalReason::IntentConflict));
                 }

@@ -12,7 +12,7 @@ pub use admit::{admit, seal_batch};
 pub use deliver::save_delivery;
 pub use execute::{claim, finish_attempt, finish_look_up, mark_sent};
 pub use recover::recover;
-pub use sessions::{close_session, missed, open_session};
+pub use sessions::{close_session, end_call, missed, open_session};
 
 use crate::audit::{AuditKind, AuditRow};
 use crate::batch::{Batch, BatchState, can_be_told};

@@ -47,8 +47,7 @@ pub async fn recover(rows: &mut dyn Rows, now: WallTime) -> Result<RecoveryRepor
             OperationStatus::Unknown => report.unknown += 1,
             OperationStatus::FailedRetryable if sent => report.to_retry += 1,
             OperationStatus::FailedRetryable | OperationStatus::Admitted => report.readmitted += 1,
-            OperationStatus::Requested
-            | OperationStatus::Running
+            OperationStatus::Running
             | OperationStatus::Committed
             | OperationStatus::FailedFinal
             | OperationStatus::Cancelled => {}

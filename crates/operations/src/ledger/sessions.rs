@@ -4,7 +4,7 @@ use crate::batch::can_be_told;
 use crate::delivery::Delivery;
 use crate::rows::Rows;
 use crate::session::{SessionRecord, SessionState};
-use crate::store::{CloseSession, Missed, OpenSession, OpenedSession, StoreError};
+use crate::store::{CloseSession, EndCall, Missed, OpenSession, OpenedSession, StoreError};
 use vocab::delivery::DeliveryChange;
 use vocab::{SessionId, WallTime};
 
@@ -136,12 +136,32 @@ pub async fn close_session(rows: &mut dyn Rows, ask: &CloseSession) -> Result<Ve
     let Some(mut session) = live_session(rows, &ask.session, ask.epoch).await? else {
         return Ok(Vec::new());
     };
-    session.state = ask.end.leaves();
-    if session.state == SessionState::Ended {
-        session.ended_at = Some(ask.now);
+    end(rows, &mut session, ask.end.leaves(), ask.now).await
+}
+
+/// Ends the unfinished session of a call, if no stream came after the one that is meant.
+pub async fn end_call(rows: &mut dyn Rows, ask: &EndCall) -> Result<Vec<Delivery>, StoreError> {
+    let Some(mut session) = rows.unfinished_session(&ask.call_sid).await? else {
+        return Ok(Vec::new());
+    };
+    if ask.unless_after.is_some_and(|epoch| session.epoch > epoch) {
+        return Ok(Vec::new());
     }
-    let (created, _) = leave_behind(rows, &session, ask.now).await?;
-    audit_session(rows, &session, AuditKind::SessionLeft, ask.now).await?;
+    end(rows, &mut session, SessionState::Ended, ask.now).await
+}
+
+async fn end(
+    rows: &mut dyn Rows,
+    session: &mut SessionRecord,
+    state: SessionState,
+    now: WallTime,
+) -> Result<Vec<Delivery>, StoreError> {
+    session.state = state;
+    if state == SessionState::Ended {
+        session.ended_at = Some(now);
+    }
+    let (created, _) = leave_behind(rows, session, now).await?;
+    audit_session(rows, session, AuditKind::SessionLeft, now).await?;
     Ok(created)
 }
 

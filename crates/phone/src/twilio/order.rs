@@ -35,10 +35,6 @@ impl MessageOrder {
         self.stream.as_ref()
     }
 
-    pub fn stopped(&self) -> bool {
-        self.stage == Stage::Stopped
-    }
-
     /// Lets a message through, or turns it into [`Inbound::Ignored`].
     pub fn admit(&mut self, decoded: Decoded<'_>) -> Inbound {
         let Decoded { stream, inbound } = decoded;
@@ -122,7 +118,6 @@ mod tests {
         assert_eq!(order.stream(), Some(&StreamSid::new("MZ1")));
         assert!(matches!(feed(&mut order, &media("MZ1")), Inbound::Media(_)));
         assert_eq!(feed(&mut order, STOP), Inbound::Stopped);
-        assert!(order.stopped());
     }
 
     #[test]

@@ -235,11 +235,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> TwilioSocket<S> {
         self.counts
     }
 
-    /// The connection below, e.g. for its peer address.
-    pub fn io(&self) -> &S {
-        &self.ws.get_ref().io
-    }
-
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, PhoneError>> {
         if let Some(error) = &self.ended {
             return Poll::Ready(Err(error.clone()));

@@ -100,7 +100,8 @@ impl Tally {
             Decision::OfferWithdrawn { .. } => self.offers_withdrawn += 1,
             Decision::GateJudged { delivery, .. } => self.open_or_settled(delivery.as_str(), false),
             Decision::DeliveryTakenOver { delivery, .. } => self.open_or_settled(delivery.as_str(), true),
-            Decision::SpeechTentative { .. }
+            Decision::SaveFailed { .. }
+            | Decision::SpeechTentative { .. }
             | Decision::SpeechRetracted { .. }
             | Decision::SpeechConfirmed
             | Decision::SpeechEnded

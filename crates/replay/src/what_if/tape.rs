@@ -66,7 +66,14 @@ pub(super) struct DeliveryTape {
 #[derive(Clone, Debug)]
 pub(super) struct SaveTape {
     pub delay: u64,
-    pub refused: Option<String>,
+    pub answer: SaveAnswer,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum SaveAnswer {
+    Saved,
+    Refused(String),
+    Failed(String),
 }
 
 #[derive(Clone, Debug)]
@@ -245,17 +252,20 @@ impl Tape {
                     return;
                 }
             }
-            WorkEvent::Saved { save } => return self.saved(at, *save, None),
-            WorkEvent::SaveRefused { save, reason } => return self.saved(at, *save, Some(reason.clone())),
+            WorkEvent::Saved { save } => return self.saved(at, *save, SaveAnswer::Saved),
+            WorkEvent::SaveRefused { save, reason } => {
+                return self.saved(at, *save, SaveAnswer::Refused(reason.clone()));
+            }
+            WorkEvent::SaveFailed { save, reason } => return self.saved(at, *save, SaveAnswer::Failed(reason.clone())),
         }
         // Of something that this log does not hold the beginning of.
         self.fixed.push((at, Input::Work(event)));
     }
 
-    fn saved(&mut self, at: CallTime, save: SaveId, refused: Option<String>) {
+    fn saved(&mut self, at: CallTime, save: SaveId, answer: SaveAnswer) {
         if let Some((delivery, asked)) = self.saving.remove(&save) {
             let delay = at.0.saturating_sub(asked.0);
-            self.saves.entry(delivery).or_default().push(SaveTape { delay, refused });
+            self.saves.entry(delivery).or_default().push(SaveTape { delay, answer });
         }
     }
 

@@ -1,7 +1,7 @@
 //! The world around the core, played from a tape: it answers a changed agent as it answered the recorded one.
 
 use super::measures::Tally;
-use super::tape::{ResponseTape, Tape, played_by};
+use super::tape::{ResponseTape, SaveAnswer, Tape, played_by};
 use conversation::{Command, Conversation, Decision, Input, Policy, Purpose};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
@@ -314,7 +314,8 @@ impl World<'_> {
             WorkEvent::Finished { .. }
             | WorkEvent::DeliveryReady(_)
             | WorkEvent::Saved { .. }
-            | WorkEvent::SaveRefused { .. } => {}
+            | WorkEvent::SaveRefused { .. }
+            | WorkEvent::SaveFailed { .. } => {}
         }
         let at = self.later(*delay, Happening::Input(Input::Work(answer)));
         if let Some(operation) = admitted.filter(|operation| !self.told.contains_key(operation)) {
@@ -352,10 +353,12 @@ impl World<'_> {
         let count = self.saves.entry(delivery.clone()).or_default();
         let recorded = self.tape.saves.get(&delivery).and_then(|saves| saves.get(*count));
         *count += 1;
-        let (delay, refused) = recorded.map_or((self.tape.save_delay, None), |save| (save.delay, save.refused.clone()));
-        let answer = match refused {
-            Some(reason) => WorkEvent::SaveRefused { save, reason },
-            None => WorkEvent::Saved { save },
+        let (delay, answer) =
+            recorded.map_or((self.tape.save_delay, SaveAnswer::Saved), |save| (save.delay, save.answer.clone()));
+        let answer = match answer {
+            SaveAnswer::Refused(reason) => WorkEvent::SaveRefused { save, reason },
+            SaveAnswer::Failed(reason) => WorkEvent::SaveFailed { save, reason },
+            SaveAnswer::Saved => WorkEvent::Saved { save },
         };
         self.later(delay, Happening::Input(Input::Work(answer)));
     }

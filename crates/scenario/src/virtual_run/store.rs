@@ -60,6 +60,7 @@ impl Store for Disk {
     pass! {
         open_session(OpenSession) -> OpenedSession;
         close_session(CloseSession) -> Vec<Delivery>;
+        end_call(EndCall) -> Vec<Delivery>;
         admit(Admit) -> Admission;
         seal_batch(SealBatch) -> Option<Delivery>;
         save_delivery(SaveDelivery) -> SavedDelivery;

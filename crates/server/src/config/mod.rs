@@ -29,6 +29,7 @@ use models::{SessionConfig, ToolSpec, TurnDetection};
 use operations::contract::ToolContract;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
+use std::path::Path;
 use tools::http::HttpToolSettings;
 use vocab::{AgentId, ToolName};
 
@@ -157,13 +158,26 @@ impl Config {
             "is needed: only a model on this machine works without one",
             "set OPENAI_API_KEY, or `api_key_file` to a file that holds it",
         );
-        needs(
-            self.default_agent.is_some(),
-            "server.default_agent",
-            "there is no agent to answer a call",
-            "write one into agents/, for example agents/blue_door.toml",
-        );
+        missing.extend(self.without_agent());
         if missing.is_empty() { Ok(()) } else { Err(ConfigErrors(missing)) }
+    }
+
+    /// The mistake of a config whose `agents/` is empty, if it is.
+    pub fn without_agent(&self) -> Option<ConfigError> {
+        let folder = Path::new(&self.main_file).with_file_name("agents");
+        self.agents.is_empty().then(|| ConfigError {
+            file: folder.display().to_string(),
+            line: 0,
+            column: 0,
+            key: String::new(),
+            message: "holds no agent: nobody would answer a call".to_owned(),
+            help: Some(format!(
+                "write one, such as {} with `instructions = \"…\"`",
+                folder.join("host.toml").display()
+            )),
+            source: None,
+            span: 0..0,
+        })
     }
 
     /// The config in force, as TOML, each value with its origin; secrets only as `"<set>"` or `"<unset>"`.

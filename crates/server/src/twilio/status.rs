@@ -73,7 +73,14 @@ pub(crate) async fn status(State(doors): State<Arc<Doors>>, form: SignedForm) ->
     if form.field("StreamEvent").is_none() && is_over(call_status) {
         tracing::info!(%call_sid, call_status, "the carrier says that the call is over");
         doors.tokens.forget(call_sid);
-        doors.calls.carrier_ended(call_sid);
+        let (calls, doors, call_sid) = (Arc::clone(&doors.calls), Arc::clone(&doors), call_sid.clone());
+        calls.spawn_arrival(async move {
+            // Its stream first: what the caller heard must be on record before the session closes.
+            doors.calls.carrier_ended(&call_sid).await;
+            if let Err(error) = doors.records.end_call(&call_sid).await {
+                tracing::warn!(%call_sid, %error, "an ended call stays unfinished on record");
+            }
+        });
     }
     StatusCode::NO_CONTENT
 }

@@ -110,7 +110,7 @@ async fn arrive(doors: &Arc<Doors>, socket: TcpStream, read: Bytes, upgraded_at:
         caller_verified: grant.caller_verified,
         agent: doors.agent.clone(),
         drain: doors.calls.handing_over().clone(),
-        cancel: CancellationToken::new(),
+        let_go: CancellationToken::new(),
     };
     match doors.calls.run(Arc::clone(&doors.starter), stream).await {
         Ok(()) => metrics::histogram!("stream_accept_ms").record(upgraded_at.elapsed().as_secs_f64() * 1_000.0),

@@ -9,7 +9,7 @@ use server::calls::{AcceptedStream, CallEnd, CallReport, CallStarter};
 use server::events::LiveEvents;
 use server::records::{CallRecords, RecordsUnavailable};
 use server::settings::{Limits, ServerSettings, TwilioSettings};
-use server::{DrainSwitch, Server, Stopped, Wiring};
+use server::{DrainSwitch, ModelHealth, Server, Stopped, Wiring};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -54,6 +54,8 @@ pub struct Seen {
 #[derive(Default)]
 pub struct FakeRecords {
     pub finished: Mutex<BTreeSet<String>>,
+    /// Calls that the carrier ended.
+    pub ended: Mutex<Vec<String>>,
     pub broken: Mutex<bool>,
 }
 
@@ -74,7 +76,11 @@ impl CallRecords for FakeRecords {
         let known = self.finished.lock().unwrap().contains(call_sid.as_str());
         self.answer(known.then(|| serde_json::json!({ "sessions": [] })))
     }
-    fn reachable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
+    fn end_call(&self, call_sid: &CallSid) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
+        self.ended.lock().unwrap().push(call_sid.as_str().to_owned());
+        self.answer(())
+    }
+    fn usable(&self) -> BoxFuture<'_, Result<(), RecordsUnavailable>> {
         self.answer(())
     }
 }
@@ -86,6 +92,8 @@ pub enum Habit {
     Holds,
     /// Never looks at its cancellation.
     Stubborn,
+    /// Gets no model session.
+    FindsNoModel,
     /// Panics at callers whose call SID ends with `bad`.
     PanicsAtBad,
 }
@@ -111,9 +119,10 @@ impl CallStarter for FakeCall {
             let socket = stream.socket;
             let end = match habit {
                 Habit::Stubborn => std::future::pending().await,
+                Habit::FindsNoModel => CallEnd::NoModel("nobody answers".into()),
                 Habit::PanicsAtBad if call_sid.ends_with("bad") => panic!("this call is bad on purpose"),
                 Habit::Holds | Habit::PanicsAtBad => tokio::select! {
-                    () = stream.cancel.cancelled() => CallEnd::Cancelled,
+                    () = stream.let_go.cancelled() => CallEnd::LetGo,
                     () = release.cancelled() => CallEnd::EndedOnPurpose,
                 },
             };
@@ -133,6 +142,7 @@ pub struct House {
     pub seen: mpsc::UnboundedReceiver<Seen>,
     pub records: Arc<FakeRecords>,
     pub events: LiveEvents,
+    pub model: Arc<ModelHealth>,
     pub drain: DrainSwitch,
     /// Lets all holding calls end on purpose.
     pub release: CancellationToken,
@@ -179,15 +189,17 @@ impl House {
         let (sender, seen) = mpsc::unbounded_channel();
         let release = CancellationToken::new();
         let events = LiveEvents::with_capacity(4);
+        let model = Arc::new(ModelHealth::default());
         let wiring = Wiring {
             starter: Arc::new(FakeCall { habit, seen: sender, release: release.clone() }),
             records: records.clone(),
+            model: Arc::clone(&model),
             events: events.clone(),
         };
         let server = Server::bind(settings, wiring).await.unwrap();
         let (at, drain, stop) = (server.local_addr(), server.drain_switch(), CancellationToken::new());
         let running = tokio::spawn(server.run(stop.clone()));
-        Self { at, seen, records, events, drain, release, stop, running }
+        Self { at, seen, records, events, model, drain, release, stop, running }
     }
 
     pub fn tell_to_stop(&self) {
@@ -251,8 +263,19 @@ impl House {
     /// A whole call up to the fake call's hands.
     pub async fn call(&mut self, call_sid: &str, stream_sid: &str) -> Phone {
         let token = self.token_for(call_sid).await;
+        self.stream(call_sid, stream_sid, &token).await
+    }
+
+    /// The next stream of a call, by the way back.
+    pub async fn resume(&mut self, call_sid: &str, stream_sid: &str) -> Phone {
+        let answer = self.webhook("/twilio/resume?n=1", &call_fields(call_sid)).await;
+        let token = parameter(&answer.body, "token").unwrap_or_else(|| panic!("no token in {}", answer.body));
+        self.stream(call_sid, stream_sid, &token).await
+    }
+
+    async fn stream(&mut self, call_sid: &str, stream_sid: &str, token: &str) -> Phone {
         let mut phone = self.upgrade().await;
-        phone.say(&start(call_sid, stream_sid, ACCOUNT, Some(&token))).await;
+        phone.say(&start(call_sid, stream_sid, ACCOUNT, Some(token))).await;
         let seen = soon(self.seen.recv()).await.unwrap();
         assert_eq!((seen.call_sid.as_str(), seen.stream_sid.as_str()), (call_sid, stream_sid));
         phone

@@ -76,8 +76,12 @@ async fn bind(change: impl FnOnce(&mut ServerSettings)) -> Result<Server, Server
         drop(stream);
         server::calls::CallReport { end: server::calls::CallEnd::Stopped }
     };
-    let wiring =
-        Wiring { starter: Arc::new(starter), records: Arc::new(FakeRecords::default()), events: Default::default() };
+    let wiring = Wiring {
+        starter: Arc::new(starter),
+        records: Arc::new(FakeRecords::default()),
+        model: Default::default(),
+        events: Default::default(),
+    };
     Server::bind(settings, wiring).await
 }
 

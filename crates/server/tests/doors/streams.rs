@@ -244,7 +244,7 @@ async fn a_stream_in_another_format_is_refused() {
 async fn a_second_socket_retires_the_first_and_the_first_ones_late_end_does_not_end_it() {
     let mut house = House::open().await;
     let mut first = house.call("CA1", "MZ1").await;
-    let mut second = house.call("CA1", "MZ2").await;
+    let mut second = house.resume("CA1", "MZ2").await;
     assert_eq!(first.close_code().await, 1000);
     drop(first);
     let admin = format!("Bearer {ADMIN}");
@@ -263,7 +263,7 @@ async fn a_first_stream_that_does_not_let_go_is_ended_before_the_second_one_runs
     let mut house =
         House::open_with(Habit::Stubborn, |settings| settings.limits.close_cap = Duration::from_millis(20)).await;
     let mut first = house.call("CA1", "MZ1").await;
-    let _second = house.call("CA1", "MZ2").await;
+    let _second = house.resume("CA1", "MZ2").await;
     assert_eq!(first.close_code().await, 1006, "its task is gone, and its socket with it");
 }
 

@@ -97,7 +97,7 @@ async fn a_full_or_draining_server_answers_busy_before_the_call_costs_anything()
     assert_eq!(refused.status, 200);
     assert!(refused.body.contains(r#"<Reject reason="busy"/>"#), "{}", refused.body);
     house.drain.drain();
-    assert!(house.ring("CA1").await.body.contains(r#"<Reject reason="busy"/>"#));
+    assert!(house.ring("CA3").await.body.contains(r#"<Reject reason="busy"/>"#));
 }
 
 #[tokio::test]
@@ -169,7 +169,68 @@ async fn a_caller_is_kept_when_the_store_cannot_say_whether_the_call_is_finished
     let house = House::open().await;
     *house.records.broken.lock().unwrap() = true;
     let answer = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
-    assert!(answer.contains("<Stream"), "{answer}");
+    assert!(answer.contains("resume?n=2</Redirect>") && !answer.contains("<Hangup"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_store_that_takes_no_writes_takes_no_call_and_says_so() {
+    let house = House::open().await;
+    *house.records.broken.lock().unwrap() = true;
+    let answer = house.ring("CA1").await;
+    assert_eq!(answer.status, 200);
+    let body = answer.body;
+    assert!(body.contains("<Say>We are sorry") && body.contains("<Hangup/>") && !body.contains("<Stream"), "{body}");
+    assert_eq!(house.get("/readyz", &[]).await.status, 503);
+    *house.records.broken.lock().unwrap() = false;
+    assert!(house.ring("CA1").await.body.contains("<Stream"), "a bad answer of the store is asked again");
+    assert_eq!(house.get("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_caller_whose_call_gets_no_model_is_told_and_not_connected_again() {
+    let mut house = House::open_with(Habit::FindsNoModel, |_| {}).await;
+    let mut phone = house.call("CA1", "MZ1").await;
+    assert_eq!(phone.close_code().await, 1000);
+    drop(phone);
+    // What the call's driver does before it closes the socket.
+    house.records.finished.lock().unwrap().insert("CA1".into());
+    let answer = house.webhook("/twilio/resume?n=1", &call_fields("CA1")).await.body;
+    assert!(answer.contains("<Say>We are sorry") && answer.contains("<Hangup/>"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_resume_that_counts_nothing_is_told_what_is_wrong() {
+    let house = House::open().await;
+    for odd in ["abc", "0", "-1", "", "1.5", "99999999999"] {
+        let answer = house.webhook(&format!("/twilio/resume?n={odd}"), &call_fields("CA1")).await;
+        assert_eq!(answer.status, 400, "{odd}");
+        assert!(answer.body.contains(&format!("a whole number from 1, not `{odd}`")), "{}", answer.body);
+    }
+    assert!(
+        house.webhook("/twilio/resume", &call_fields("CA1")).await.body.contains("<Stream"),
+        "without n it is the first"
+    );
+}
+
+#[tokio::test]
+async fn a_webhook_that_comes_again_does_not_take_a_running_call_over() {
+    let mut house = House::open().await;
+    let mut phone = house.call("CA1", "MZ1").await;
+    let again = house.ring("CA1").await.body;
+    assert!(!again.contains("<Stream") && !again.contains("<Hangup") && !again.contains("<Reject"), "{again}");
+    let mut other = house.upgrade().await;
+    other.say(&start("CA1", "MZ2", ACCOUNT, parameter(&again, "token").as_deref())).await;
+    assert_eq!(other.close_code().await, 1008, "no token was given out");
+    assert!(house.seen.try_recv().is_err(), "the first stream is still the call's");
+
+    // If the carrier follows the second document, the first stream is gone: the way back in it brings a new one.
+    let (_, way_back) = again.split_once(PUBLIC).unwrap();
+    let (way_back, _) = way_back.split_once("</Redirect>").unwrap();
+    let resumed = house.webhook(way_back, &call_fields("CA1")).await.body;
+    let mut next = house.upgrade().await;
+    next.say(&start("CA1", "MZ3", ACCOUNT, parameter(&resumed, "token").as_deref())).await;
+    assert_eq!(phone.close_code().await, 1000);
+    assert_eq!(soon(house.seen.recv()).await.unwrap().stream_sid, "MZ3");
 }
 
 #[tokio::test]
@@ -211,6 +272,12 @@ async fn a_completed_call_ends_its_stream_though_no_stop_came() {
     let over = [("CallSid", "CA1"), ("AccountSid", ACCOUNT), ("CallStatus", "completed")];
     assert_eq!(house.webhook("/twilio/status", &over).await.status, 204);
     assert_eq!(phone.close_code().await, 1000);
+    let on_record = async {
+        while *house.records.ended.lock().unwrap() != ["CA1"] {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(on_record).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ mod writer;
 
 use crate::verb::{Verb, store_by_verbs};
 use operations::store::*;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqlSafeStr};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -31,10 +31,12 @@ pub enum OpenError {
     InUse(PathBuf),
     #[error("the data directory {path} cannot be used: {source}")]
     Directory { path: PathBuf, source: std::io::Error },
-    #[error("the database cannot be opened: {0}")]
-    Database(#[source] sqlx::Error),
-    #[error("the database cannot be brought to this version: {0}")]
-    Migration(#[source] sqlx::migrate::MigrateError),
+    #[error("{0} is damaged or no database: put a backup in its place, or move it away to begin with an empty one")]
+    NoDatabase(PathBuf),
+    #[error("the database {path} cannot be opened: {source}")]
+    Database { path: PathBuf, source: sqlx::Error },
+    #[error("the database {path} cannot be brought to this version: {source}")]
+    Migration { path: PathBuf, source: sqlx::migrate::MigrateError },
 }
 
 pub struct SqliteStore {
@@ -47,26 +49,32 @@ impl SqliteStore {
     /// runtime; the writer task lives until [`SqliteStore::close`] or until the store is dropped.
     pub async fn open(directory: &Path) -> Result<Self, OpenError> {
         let lock = lock(directory)?;
+        let database = directory.join("answerback.db");
+        private_file(&database).map_err(|source| OpenError::Directory { path: directory.to_owned(), source })?;
         let options = SqliteConnectOptions::new()
-            .filename(directory.join("answerback.db"))
+            .filename(&database)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY_TIMEOUT)
             .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT);
-        let mut connection = options.connect().await.map_err(OpenError::Database)?;
+        let unopened = |source| open_error(&database, source);
+        let mut connection = options.connect().await.map_err(unopened)?;
         // A migration that fails half-way rolls back; the lock above keeps a second one away.
         if let Err(error) = migrations().run(&mut connection).await {
             // The error that matters is the migration's.
             let _ = connection.close().await;
-            return Err(OpenError::Migration(error));
+            return Err(match error {
+                MigrateError::Execute(source) if is_damaged(&source) => OpenError::NoDatabase(database),
+                source => OpenError::Migration { path: database, source },
+            });
         }
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_with(options.clone().read_only(true).create_if_missing(false))
             .await
-            .map_err(OpenError::Database)?;
+            .map_err(unopened)?;
         Ok(Self { writer: writer::Writer::start(connection, options, lock), readers })
     }
 
@@ -75,6 +83,12 @@ impl SqliteStore {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+    }
+
+    /// Commits something without content: fails where an admission would fail now, be it that the disk is full, read-only or
+    /// away. Waits behind the writes that were there before.
+    pub async fn can_write(&self) -> Result<(), StoreError> {
+        self.writer.probe().await
     }
 
     fn write<V: Verb>(&self, verb: V) -> StoreFuture<'_, V::Reply> {
@@ -100,17 +114,35 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory).map_err(unusable)?;
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(directory.join("answerback.lock"))
-        .map_err(unusable)?;
+    let file = private_file(&directory.join("answerback.lock")).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
+}
+
+fn open_error(path: &Path, source: sqlx::Error) -> OpenError {
+    let path = path.to_owned();
+    if is_damaged(&source) { OpenError::NoDatabase(path) } else { OpenError::Database { path, source } }
+}
+
+/// SQLITE_CORRUPT and SQLITE_NOTADB.
+fn is_damaged(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| matches!(&*code, "11" | "26"))
+}
+
+/// A file that only we may read. One that is there keeps its content and loses the others' rights: SQLite gives its log files
+/// those of the database.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn migrations() -> Migrator {

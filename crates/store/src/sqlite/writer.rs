@@ -6,7 +6,7 @@
 use super::codec::unavailable;
 use super::rows::SqliteRows;
 use crate::verb::Verb;
-use operations::rows::{Row, Rows};
+use operations::rows::Row;
 use operations::store::StoreError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
@@ -27,7 +27,7 @@ const GROUP: usize = 128;
 
 /// A verb with the way back to its caller.
 trait Job: Send {
-    fn run<'a>(&'a mut self, rows: &'a mut dyn Rows) -> Row<'a, ()>;
+    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> Row<'a, ()>;
     /// After the commit, or instead of it.
     fn answer(self: Box<Self>, end: Result<(), StoreError>);
 }
@@ -39,9 +39,9 @@ struct Asked<V: Verb> {
 }
 
 impl<V: Verb> Job for Asked<V> {
-    fn run<'a>(&'a mut self, rows: &'a mut dyn Rows) -> Row<'a, ()> {
+    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> Row<'a, ()> {
         Box::pin(async move {
-            self.reply = Some(self.verb.run(rows).await?);
+            self.reply = Some(self.verb.run(&mut SqliteRows { connection }).await?);
             Ok(())
         })
     }
@@ -57,6 +57,23 @@ impl<V: Verb> Job for Asked<V> {
     }
 }
 
+/// Changes nothing that anybody reads, but dirties a page: its commit needs the disk as much as any other.
+struct Probe {
+    caller: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl Job for Probe {
+    fn run<'a>(&'a mut self, connection: &'a mut SqliteConnection) -> Row<'a, ()> {
+        // SQLite keeps this number for its users and uses it for nothing; neither do we.
+        Box::pin(execute(connection, "PRAGMA user_version = 0"))
+    }
+
+    fn answer(self: Box<Self>, end: Result<(), StoreError>) {
+        // As above.
+        let _ = self.caller.send(end);
+    }
+}
+
 pub(super) struct Writer {
     queue: Mutex<Option<mpsc::Sender<Box<dyn Job>>>>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -69,12 +86,24 @@ impl Writer {
         Self { queue: Mutex::new(Some(queue)), task: tokio::sync::Mutex::new(Some(task)) }
     }
 
-    pub(super) fn write<V: Verb>(&self, verb: V) -> impl Future<Output = Result<V::Reply, StoreError>> + Send + use<V> {
+    pub(super) fn write<V: Verb>(&self, verb: V) -> impl Future<Output = Result<V::Reply, StoreError>> + Send {
+        self.ask(|caller| Asked { verb, reply: None, caller })
+    }
+
+    /// A commit for its own sake.
+    pub(super) fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        self.ask(|caller| Probe { caller })
+    }
+
+    fn ask<J: Job + 'static, R: Send>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<Result<R, StoreError>>) -> J + Send,
+    ) -> impl Future<Output = Result<R, StoreError>> + Send {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (caller, answer) = oneshot::channel();
+        let job: Box<dyn Job> = Box::new(job(caller));
         async move {
             let queue = queue.ok_or(StoreError::Closed)?;
-            let (caller, answer) = oneshot::channel();
-            let job: Box<dyn Job> = Box::new(Asked { verb, reply: None, caller });
             match queue.send_timeout(job, QUEUE_WAIT).await {
                 Ok(()) => {}
                 Err(mpsc::error::SendTimeoutError::Timeout(_)) => return Err(StoreError::Overloaded),
@@ -172,7 +201,7 @@ enum Fault {
 
 async fn run_one(connection: &mut SqliteConnection, job: &mut dyn Job) -> Result<(), Fault> {
     execute(connection, "SAVEPOINT verb").await.map_err(Fault::Savepoint)?;
-    match job.run(&mut SqliteRows { connection }).await {
+    match job.run(connection).await {
         Ok(()) => execute(connection, "RELEASE verb").await.map_err(Fault::Savepoint),
         Err(error) => {
             execute(connection, "ROLLBACK TO verb").await.map_err(Fault::Savepoint)?;

@@ -3,7 +3,7 @@
 use operations::admission::CheckedProposal;
 use operations::contract::{DeliveryRule, RetryRule, ToolContract};
 use operations::history::{Scope, SessionHistory};
-use operations::intent::{Intent, Sameness};
+use operations::intent::Intent;
 use operations::retry::ReconcileRule;
 use operations::store::*;
 use operations::{AttemptAnswer, Delivery, LookUpAnswer, Operation, SessionEnd, SessionRecord};
@@ -128,6 +128,11 @@ impl Bench {
         self.store.close_session(verb).await.unwrap()
     }
 
+    pub async fn end_call(&mut self, call: &str, unless_after: Option<u32>) -> Vec<Delivery> {
+        let verb = EndCall { call_sid: CallSid(call.into()), unless_after, now: self.now };
+        self.store.end_call(verb).await.unwrap()
+    }
+
     pub fn admit(&mut self, s: &SessionRecord, response: u32, effect: EffectClass, arguments: Value) -> Admit {
         let n = self.next();
         let contract = contract(effect, self.stale_after_ms);
@@ -143,7 +148,6 @@ impl Bench {
                 intent: Intent::new(&contract.name, &s.caller, &s.id, &arguments, &self.intent_fields),
                 contract,
                 arguments,
-                sameness: Sameness::Attach,
                 resource: self.resource.clone(),
                 deadline_at: self.now.plus_ms(60_000),
             },

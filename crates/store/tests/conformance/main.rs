@@ -8,7 +8,7 @@ use bench::*;
 use operations::attempt::{AttemptEnd, AttemptKind, Fence};
 
 use operations::store::*;
-use operations::{AttemptAnswer, Delivery, LookUpAnswer, SessionEnd};
+use operations::{AttemptAnswer, Delivery, LookUpAnswer, SessionEnd, SessionState};
 use serde_json::json;
 use vocab::AudioMs;
 use vocab::delivery::{DeliveryChange, DeliveryState};
@@ -50,6 +50,7 @@ on_every_store![
     a_delivery_held_by_a_live_call_is_not_given_to_a_second_one,
     a_result_after_the_call_finds_the_caller_who_is_back_on_the_line,
     a_resumed_call_keeps_its_session_and_shuts_out_the_old_stream,
+    the_end_of_a_call_closes_what_its_last_stream_left,
     news_that_went_stale_between_calls_expires,
     recovery_follows_the_effect_class,
     recovery_seals_the_batches_of_the_dead_and_drains_them,
@@ -374,6 +375,30 @@ async fn a_resumed_call_keeps_its_session_and_shuts_out_the_old_stream(mut b: Be
     assert!(matches!(b.propose(&new.session, 1, EffectClass::Keyed, json!({})).await, Admission::Attached(_)));
     b.close(&new.session, SessionEnd::CallEnded).await;
     assert!(!b.open("CA1", "anonymous:CA1", false).await.resumed, "an ended session stays ended");
+}
+
+async fn the_end_of_a_call_closes_what_its_last_stream_left(mut bench: Bench) {
+    let first = bench.open("CA1", "+1", true).await.session;
+    bench.close(&first, SessionEnd::StreamLost).await;
+    let second = bench.open("CA1", "+1", true).await.session;
+    let news = bench.delivered(&second, 1, json!({})).await;
+    bench.close(&second, SessionEnd::StreamLost).await;
+
+    bench.end_call("CA1", Some(first.epoch)).await;
+    assert_eq!(bench.history(&second).await.session.state, SessionState::Lost, "a stream came after the first one");
+    bench.end_call("CA1", Some(second.epoch)).await;
+    let ended = bench.history(&second).await.session;
+    assert_eq!((ended.state, ended.ended_at.is_some()), (SessionState::Ended, true));
+    bench.end_call("CA1", None).await;
+    assert_eq!(bench.history(&second).await.session, ended, "an ended session stays as it is");
+    bench.end_call("CA9", None).await;
+
+    let next = bench.open("CA1", "+1", true).await;
+    assert!(!next.resumed);
+    assert_eq!(next.deliveries.iter().map(|delivery| &delivery.id).collect::<Vec<_>>(), [&news.id]);
+    // Also one that a stream still holds: what that one writes then is refused.
+    bench.end_call("CA1", None).await;
+    assert!(matches!(bench.save(&next.session, &news.id, offered()).await, SavedDelivery::Refused { .. }));
 }
 
 async fn news_that_went_stale_between_calls_expires(mut b: Bench) {

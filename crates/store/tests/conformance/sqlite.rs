@@ -106,3 +106,49 @@ async fn a_dropped_caller_leaves_its_write_whole() {
     assert!(history.sessions.iter().all(|s| s.audit.len() == 1));
     again.close().await;
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_may_read_the_database_and_its_logs() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TestDir::new();
+    std::fs::create_dir_all(&dir.0).unwrap();
+    // As an earlier version left it.
+    std::fs::write(dir.0.join("answerback.db"), "").unwrap();
+    std::fs::set_permissions(dir.0.join("answerback.db"), PermissionsExt::from_mode(0o644)).unwrap();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    store.open_session(opening(1)).await.unwrap();
+    let mut seen = Vec::new();
+    for file in std::fs::read_dir(&dir.0).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.file_name());
+        seen.push(file.file_name().into_string().unwrap());
+    }
+    seen.sort();
+    assert_eq!(seen, ["answerback.db", "answerback.db-shm", "answerback.db-wal", "answerback.lock"]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_probe_of_the_disk_changes_nothing_that_is_stored() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    store.open_session(opening(1)).await.unwrap();
+    let before = store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap();
+    assert_eq!(store.can_write().await, Ok(()));
+    assert_eq!(store.history(Scope::Caller(CallerId::new("+1"))).await.unwrap(), before);
+    store.close().await;
+    assert_eq!(store.can_write().await, Err(StoreError::Closed));
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_named_with_the_way_out() {
+    let dir = TestDir::new();
+    std::fs::create_dir_all(&dir.0).unwrap();
+    let file = dir.0.join("answerback.db");
+    std::fs::write(&file, "a letter, not a database; ".repeat(400)).unwrap();
+    let Err(error) = SqliteStore::open(&dir.0).await else { panic!("it was opened") };
+    let told = error.to_string();
+    assert!(told.starts_with(&file.display().to_string()) && told.contains("put a backup in its place"), "{told}");
+    assert!(matches!(error, OpenError::NoDatabase(_)), "{error:?}");
+}

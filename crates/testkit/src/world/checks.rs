@@ -326,7 +326,7 @@ fn revision(tables: &Tables) -> u64 {
 
 fn status_of(text: &str) -> Option<OperationStatus> {
     use OperationStatus as S;
-    [S::Requested, S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled]
+    [S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled]
         .into_iter()
         .find(|status| status.as_str() == text)
 }

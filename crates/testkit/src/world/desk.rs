@@ -241,7 +241,14 @@ impl World {
                 self.tell(place, WorkEvent::SaveRefused { save, reason });
             }
             (Waiting::Save(save), Reply::Failed(error)) => {
-                self.tell(place, WorkEvent::SaveRefused { save, reason: error.to_string() });
+                let reason = error.to_string();
+                let told = match error {
+                    StoreError::Illegal(_) | StoreError::Corrupt(_) => WorkEvent::SaveRefused { save, reason },
+                    StoreError::Overloaded | StoreError::Unavailable(_) | StoreError::Closed => {
+                        WorkEvent::SaveFailed { save, reason }
+                    }
+                };
+                self.tell(place, told);
             }
             (Waiting::Missed, Reply::Missed(missed)) => {
                 let stream = self.process.desks[place].stream;

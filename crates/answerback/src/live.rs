@@ -1,6 +1,5 @@
 //! The server's live events, as they come.
 
-use super::child::Running;
 use anyhow::{Context, bail};
 use conversation::{Command, Input};
 use futures_util::StreamExt;
@@ -8,6 +7,14 @@ use operations::history::History;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use vocab::CallTime;
+
+/// Where a server's admin API is, and what opens it.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminApi {
+    /// No slash at its end.
+    pub base: String,
+    pub token: String,
+}
 
 /// Far more than one call has in a second.
 const IN_FLIGHT: usize = 4_096;
@@ -21,6 +28,8 @@ pub(crate) enum Live {
     },
     CallEnded {
         call_sid: String,
+        /// The server's word for it.
+        end: String,
     },
     /// Events were lost: whatever needs all of them is not proven.
     Missed,
@@ -41,17 +50,14 @@ struct Event {
     call_sid: String,
     event: String,
     name: Option<String>,
+    end: Option<String>,
     fields: Option<Box<serde_json::value::RawValue>>,
 }
 
 /// Subscribes; what is received is complete from then on.
-pub(crate) async fn subscribe(
-    server: &Running,
-    token: &str,
-    client: &reqwest::Client,
-) -> anyhow::Result<mpsc::Receiver<Live>> {
-    let url = format!("http://{}/api/v1/events", server.addr);
-    let answer = client.get(&url).bearer_auth(token).send().await.context("the server's live events")?;
+pub(crate) async fn subscribe(api: &AdminApi, client: &reqwest::Client) -> anyhow::Result<mpsc::Receiver<Live>> {
+    let url = format!("{}/api/v1/events", api.base);
+    let answer = client.get(&url).bearer_auth(&api.token).send().await.context("the server's live events")?;
     if !answer.status().is_success() {
         bail!("the server's live events are refused: {}", answer.status());
     }
@@ -83,7 +89,7 @@ fn understood(line: &[u8]) -> Option<Live> {
     }
     let event: Event = serde_json::from_str(line.strip_prefix("data: ")?).ok()?;
     match (event.event.as_str(), event.name.as_deref(), event.fields) {
-        ("call_ended", _, _) => Some(Live::CallEnded { call_sid: event.call_sid }),
+        ("call_ended", _, _) => Some(Live::CallEnded { call_sid: event.call_sid, end: event.end.unwrap_or_default() }),
         // A step that we cannot read is one that we missed.
         ("note", Some("step"), Some(fields)) => Some(match serde_json::from_str(fields.get()) {
             Ok(step) => Live::Step { call_sid: event.call_sid, step: Box::new(step) },
@@ -94,14 +100,9 @@ fn understood(line: &[u8]) -> Option<Live> {
 }
 
 /// What the server keeps of the session of a call.
-pub(crate) async fn history(
-    server: &Running,
-    token: &str,
-    client: &reqwest::Client,
-    call_sid: &str,
-) -> anyhow::Result<History> {
-    let url = format!("http://{}/api/v1/calls/{call_sid}/history", server.addr);
-    let answer = client.get(&url).bearer_auth(token).send().await.context("the call's history")?;
+pub(crate) async fn history(api: &AdminApi, client: &reqwest::Client, call_sid: &str) -> anyhow::Result<History> {
+    let url = format!("{}/api/v1/calls/{call_sid}/history", api.base);
+    let answer = client.get(&url).bearer_auth(&api.token).send().await.context("the call's history")?;
     if !answer.status().is_success() {
         bail!("the history of {call_sid} is refused: {}", answer.status());
     }
