@@ -50,6 +50,22 @@ pub(crate) enum Verb {
                             $(pidof answerback)\n  answerback load --calls 300 --stream ws://127.0.0.1:9000/ --json\n\n\
                             A model that speaks all the time: answerback sim load-model")]
     Load(LoadArgs),
+    /// Feed recorded calls to the core again: the same commands, or the first drift.
+    #[command(after_help = "Examples:\n  answerback replay data/recordings\n  answerback replay --times 1000 \
+                            tests/fixtures/recordings/v1/booking\n\nThe exit code is 1 when a call drifts.")]
+    Replay(ReplayArgs),
+    /// Run another voice detector over a recorded call, and show the turn decisions that move.
+    #[command(after_help = "Example:\n  answerback rehear tests/fixtures/recordings/v1/booking --detector earshot")]
+    Rehear(RehearArgs),
+    /// Play recorded calls under another policy, and compare the measures.
+    #[command(
+        after_help = "Example:\n  answerback what-if --set gate.quiet_ms=400 --plot quiet.svg data/recordings\n\n\
+                            docs/replay.md says what of this is exact and what is modelled."
+    )]
+    WhatIf(WhatIfArgs),
+    /// Recorded calls: hand them on.
+    #[command(subcommand)]
+    Calls(CallsVerb),
     /// Rehearse calls: what must come out right, in files.
     #[command(subcommand)]
     Scenario(ScenarioVerb),
@@ -321,3 +337,7 @@ pub(crate) struct ScenarioRunArgs {
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
 }
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;
