@@ -314,6 +314,29 @@ pub(crate) enum ScenarioVerb {
                             teaches how to write one."
     )]
     Run(ScenarioRunArgs),
+    /// Make scenarios out of recorded calls: each plays the call again and expects what happened.
+    #[command(
+        after_help = "Examples:\n  answerback scenario from-call data/recordings/ses_… --to my-scenarios\n  answerback scenario \
+                            from-call data/recordings --to my-scenarios --config config\n\nEach file is played once in \
+                            virtual time; the exit code is 1 when it did not come out as the call did."
+    )]
+    FromCall(FromCallArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FromCallArgs {
+    /// A recording, or a folder of them. Recordings of one call, and of a caller's next one, become one scenario.
+    #[arg(value_name = "DIR")]
+    pub place: PathBuf,
+    /// Where the files go; made when it is not there. Nothing in it is overwritten.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub to: PathBuf,
+    /// The config folder that the server ran with. The shipped one when absent.
+    #[arg(long, value_name = "DIR")]
+    pub config: Option<PathBuf>,
+    /// Print every event of the scenarios that came out otherwise.
+    #[arg(long)]
+    pub details: bool,
 }
 
 #[derive(Debug, Args)]
@@ -327,6 +350,9 @@ pub(crate) struct ScenarioRunArgs {
     /// With --live: so many at once.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "live")]
     pub at_once: usize,
+    /// With --live: keep the recordings of the calls here, one folder a scenario.
+    #[arg(long, value_name = "DIR", requires = "live")]
+    pub keep: Option<PathBuf>,
     /// Write a report as JUnit XML.
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Verb::WhatIf(args) => recordings::what_if(&args),
         Verb::Calls(CallsVerb::Export(args)) => recordings::export(&args),
         Verb::Scenario(ScenarioVerb::Run(args)) => runtime.block_on(scenario::run(args)),
+        Verb::Scenario(ScenarioVerb::FromCall(args)) => scenario::from_call(&args),
         Verb::Sim(part) => runtime.block_on(outside::run(part)),
     };
     // A blocking read of stdin cannot be interrupted; nobody waits for it.

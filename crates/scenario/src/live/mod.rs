@@ -52,8 +52,14 @@ pub enum LiveError {
     Server(String),
 }
 
-/// Plays the scenario. Returns what came, and how many milliseconds of sound were none of the agent's lines.
-pub async fn run(scenario: &Scenario, base: &Path, launch: &Launch) -> Result<(Record, u64), LiveError> {
+/// Plays the scenario. Returns what came, and how many milliseconds of sound were none of the agent's lines. The server's
+/// recordings of its calls are copied into the folder `keep`, which is made.
+pub async fn run(
+    scenario: &Scenario,
+    base: &Path,
+    launch: &Launch,
+    keep: Option<&Path>,
+) -> Result<(Record, u64), LiveError> {
     let began = Instant::now();
     let folder = Setup::make(scenario, base, "127.0.0.1:0")?;
     let (told, backend_says) = mpsc::unbounded_channel();
@@ -91,10 +97,28 @@ pub async fn run(scenario: &Scenario, base: &Path, launch: &Launch) -> Result<(R
     house.dial()?;
     house.play().await?;
     let outcome = house.record().await;
+    if let Some(keep) = keep {
+        copy_folder(&setup.folder.join("data/recordings"), keep)
+            .map_err(|source| LiveError::Io { what: "the recordings cannot be kept", source })?;
+    }
     outcome.map(|(mut record, unknown_ms)| {
         record.took = began.elapsed();
         (record, unknown_ms)
     })
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &place)?;
+        } else {
+            std::fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
 }
 
 /// Stands beside the booking system.
