@@ -47,7 +47,7 @@ pub fn schema() -> Value {
     let fault = object(
         json!({
             "when": when, "kill_at": text, "kill": flag, "drop_marks": flag, "delay_marks_ms": ms, "lose_model": flag,
-            "refuse_creates": count, "slow_disk_ms": ms,
+            "refuse_creates": count, "answers_by_itself": flag, "slow_disk_ms": ms,
         }),
         &[],
     );

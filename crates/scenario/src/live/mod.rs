@@ -360,6 +360,9 @@ impl House<'_> {
         if let Some(count) = fault.refuse_creates {
             self.model.set_faults(|faults| faults.refuse_creates = count);
         }
+        if let Some(on) = fault.answers_by_itself {
+            self.model.set_faults(|faults| faults.answers_by_itself = on);
+        }
         Ok(())
     }
 

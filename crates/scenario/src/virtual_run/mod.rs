@@ -376,6 +376,9 @@ impl<'s> World<'s> {
         if let Some(count) = fault.refuse_creates {
             self.model.set_faults(|faults| faults.refuse_creates = count);
         }
+        if let Some(on) = fault.answers_by_itself {
+            self.model.set_faults(|faults| faults.answers_by_itself = on);
+        }
         if let Some(ms) = fault.slow_disk_ms {
             self.slow_ms.store(ms, Ordering::Relaxed);
         }

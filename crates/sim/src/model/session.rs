@@ -123,7 +123,9 @@ impl Session {
                     self.events.push(json!({ "type": "input_audio_buffer.cleared" }));
                     Ok(())
                 }
-                "conversation.item.create" => self.create_item(&event),
+                "conversation.item.create" => {
+                    self.create_item(&event).and_then(|()| self.answer_by_itself(now_us, &event["item"]))
+                }
                 "conversation.item.retrieve" => self.retrieve(&event["item_id"]),
                 "conversation.item.delete" => self.delete(&event["item_id"]),
                 "conversation.item.truncate" => self.truncate(now_us, &event),
@@ -315,6 +317,12 @@ impl Session {
         self.record.items.push(item.clone());
         self.items.insert(place, Item { id, body: item, audio_ms: 0 });
         Ok(())
+    }
+
+    /// Other services answer a tool output unasked; ours is told to as a fault.
+    fn answer_by_itself(&mut self, now_us: u64, item: &Value) -> Result<(), Refusal> {
+        let unasked = locked(&self.faults).answers_by_itself && kind_of(item) == "function_call_output";
+        if unasked && self.active().is_none() { self.create_response(now_us, &json!({}), false) } else { Ok(()) }
     }
 
     fn announce(&mut self, item: &Value, before: Option<String>) {
