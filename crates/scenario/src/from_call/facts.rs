@@ -39,7 +39,17 @@ pub struct Operation {
     pub killed_us: Option<u64>,
 }
 
+/// An outcome that stays unknown for less is asked about once.
+const SOON_US: u64 = 300_000;
+
 impl Operation {
+    /// It was unknown for a while: when that was told, and how long until the truth was, in microseconds.
+    pub fn unknown_for(&self) -> Option<(u64, u64)> {
+        let [(from_us, OperationStatus::Unknown, _), (to_us, _, _), ..] = self.outcomes.as_slice() else { return None };
+        let gap_us = to_us.saturating_sub(*from_us);
+        (gap_us > SOON_US).then_some((*from_us, gap_us))
+    }
+
     pub fn status(&self) -> Option<OperationStatus> {
         self.outcomes.last().map(|(_, status, _)| *status)
     }

@@ -17,6 +17,8 @@ use vocab::effect::{OperationStatus, Priority};
 
 /// What a tool waits for a direct answer when its file says nothing.
 const USUAL_INLINE_WAIT_MS: u32 = 700;
+/// "Not found" is no proof for so much longer than the outcome was unknown.
+const UNSETTLED_MS: u64 = 5_000;
 /// A backend that was still at work when the recording ends.
 const NEVER_ANSWERS_MS: u64 = 10_000;
 /// After the stream is back, the model's session opens within this.
@@ -144,6 +146,11 @@ fn settings(out: &mut String, first: &Stream, facts: &Facts, policy: &Policy, sh
             writeln!(out, "{} = {}", if key == "kind" { "detector" } else { key }, plain(value))?;
         }
     }
+    if let Some(gap_us) = facts.operations.iter().filter_map(|o| o.unknown_for()).map(|(_, gap_us)| gap_us).max() {
+        // Asked often, so that the truth is told when it was; "not found" proves nothing before that.
+        let settle_ms = gap_us / 1_000 + UNSETTLED_MS;
+        writeln!(out, "\n[server.executor]\nsettle_ms = {settle_ms}\nlook_up_base_ms = 100\nlook_up_cap_ms = 100")?;
+    }
     let greeting = facts.greeting.as_deref().unwrap_or_default();
     if greeting != shipped_greeting() {
         writeln!(out, "\n[agent]\ngreeting = {}", quoted(greeting))?;
@@ -179,6 +186,10 @@ fn settings(out: &mut String, first: &Stream, facts: &Facts, policy: &Policy, sh
         let of = facts.operations.iter().filter(|operation| operation.tool == tool);
         if of.flat_map(|operation| &operation.outcomes).any(|(_, status, _)| *status == OperationStatus::Unknown) {
             writeln!(lines, "effect = \"lookup\" # its outcome was unknown for a while, so a key was not enough")?;
+        }
+        if let Some((from_us, _)) = operation.unknown_for() {
+            let ms = from_us.saturating_sub(operation.admitted_us) / 1_000;
+            writeln!(lines, "attempt_timeout_ms = {ms} # then its outcome was unknown")?;
         }
         if wait != USUAL_INLINE_WAIT_MS {
             writeln!(lines, "inline_wait_ms = {wait}")?;
@@ -292,7 +303,8 @@ fn backend(out: &mut String, facts: &Facts) -> std::fmt::Result {
                 writeln!(rule, "commit_ms = {commit_ms} # the recording ends before: how it ended is not known")?;
             }
             (None, Some((at_us, status, words))) => {
-                let ms = after_ms(*at_us);
+                let unknown_us = operation.unknown_for().map_or(0, |(_, gap_us)| gap_us);
+                let ms = after_ms(at_us + unknown_us);
                 let shared = same_arguments(facts, operation) > 1;
                 if shared {
                     writeln!(rule, "times = 1")?;
@@ -300,6 +312,7 @@ fn backend(out: &mut String, facts: &Facts) -> std::fmt::Result {
                 writeln!(rule, "commit_ms = {ms}")?;
                 match status {
                     OperationStatus::Committed => {}
+                    OperationStatus::Unknown if unknown_us > 0 => {}
                     OperationStatus::Unknown => writeln!(rule, "lose_answer = true # or it took too long to answer")?,
                     OperationStatus::FailedFinal
                     | OperationStatus::FailedRetryable
