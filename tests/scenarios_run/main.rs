@@ -1,6 +1,7 @@
 //! Every file of `tests/scenarios`, in virtual time and over real sockets.
 
 use scenario::file::{Expect, Scenario};
+use scenario::from_call::{Target, from_call};
 use scenario::judge::judge;
 use scenario::live::Launch;
 use scenario::run::{Outcome, files, run_live, run_virtual};
@@ -90,7 +91,46 @@ fn every_scenario_comes_out_right_over_real_sockets() {
         command
     }));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    all_passed(&runtime.block_on(run_live(&scenarios(), &launch, AT_ONCE)));
+    let kept = Kept(std::env::temp_dir().join(format!("answerback-kept-{}", std::process::id())));
+    all_passed(&runtime.block_on(run_live(&scenarios(), &launch, AT_ONCE, Some(&kept.0))));
+    every_recording_replays_and_makes_a_scenario_that_comes_out_the_same(&kept.0);
+}
+
+/// A folder that is removed at the end.
+struct Kept(PathBuf);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Interruptions, lost answers, lost model sessions, killed servers, second calls: whatever the scenarios have.
+fn every_recording_replays_and_makes_a_scenario_that_comes_out_the_same(kept: &std::path::Path) {
+    let schema = jsonschema::validator_for(&scenario::schema::schema()).unwrap();
+    let mut written = Vec::new();
+    for path in scenarios() {
+        let folder = kept.join(path.file_stem().unwrap());
+        if !folder.exists() {
+            // Not for this runner.
+            continue;
+        }
+        for recording in replay::find_recordings(&folder).unwrap() {
+            let report = replay::replay_dir(&recording).unwrap();
+            assert!(report.drift.is_none() && report.steps > 0, "{}: {:?}", recording.display(), report.drift);
+        }
+        let target = Target { folder: &folder, config: None };
+        let files = from_call(&folder, &target).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(files.len(), 1, "{}: the streams and calls of one caller are one story", path.display());
+        written.extend(files);
+    }
+    for file in &written {
+        let value: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
+        let value = serde_json::to_value(value).unwrap();
+        let faults: Vec<String> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert!(faults.is_empty(), "{}: {faults:?}", file.display());
+    }
+    all_passed(&run_virtual(&written));
 }
 
 /// No test of its own: when [`CHILD_CONFIG`] is set, this is the server that a scenario started and may kill.

@@ -50,6 +50,22 @@ pub(crate) enum Verb {
                             $(pidof answerback)\n  answerback load --calls 300 --stream ws://127.0.0.1:9000/ --json\n\n\
                             A model that speaks all the time: answerback sim load-model")]
     Load(LoadArgs),
+    /// Feed recorded calls to the core again: the same commands, or the first drift.
+    #[command(after_help = "Examples:\n  answerback replay data/recordings\n  answerback replay --times 1000 \
+                            tests/fixtures/recordings/v1/booking\n\nThe exit code is 1 when a call drifts.")]
+    Replay(ReplayArgs),
+    /// Run another voice detector over a recorded call, and show the turn decisions that move.
+    #[command(after_help = "Example:\n  answerback rehear tests/fixtures/recordings/v1/booking --detector earshot")]
+    Rehear(RehearArgs),
+    /// Play recorded calls under another policy, and compare the measures.
+    #[command(
+        after_help = "Example:\n  answerback what-if --set gate.quiet_ms=400 --plot quiet.svg data/recordings\n\n\
+                            docs/replay.md says what of this is exact and what is modelled."
+    )]
+    WhatIf(WhatIfArgs),
+    /// Recorded calls: hand them on.
+    #[command(subcommand)]
+    Calls(CallsVerb),
     /// Rehearse calls: what must come out right, in files.
     #[command(subcommand)]
     Scenario(ScenarioVerb),
@@ -301,6 +317,29 @@ pub(crate) enum ScenarioVerb {
                             teaches how to write one."
     )]
     Run(ScenarioRunArgs),
+    /// Make scenarios out of recorded calls: each plays the call again and expects what happened.
+    #[command(
+        after_help = "Examples:\n  answerback scenario from-call data/recordings/ses_… --to my-scenarios\n  answerback scenario \
+                            from-call data/recordings --to my-scenarios --config config\n\nEach file is played once in \
+                            virtual time; the exit code is 1 when it did not come out as the call did."
+    )]
+    FromCall(FromCallArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FromCallArgs {
+    /// A recording, or a folder of them. Recordings of one call, and of a caller's next one, become one scenario.
+    #[arg(value_name = "DIR")]
+    pub place: PathBuf,
+    /// Where the files go; made when it is not there. Nothing in it is overwritten.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub to: PathBuf,
+    /// The config folder that the server ran with. The shipped one when absent.
+    #[arg(long, value_name = "DIR")]
+    pub config: Option<PathBuf>,
+    /// Print every event of the scenarios that came out otherwise.
+    #[arg(long)]
+    pub details: bool,
 }
 
 #[derive(Debug, Args)]
@@ -314,6 +353,9 @@ pub(crate) struct ScenarioRunArgs {
     /// With --live: so many at once.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "live")]
     pub at_once: usize,
+    /// With --live: keep the recordings of the calls here, one folder a scenario.
+    #[arg(long, value_name = "DIR", requires = "live")]
+    pub keep: Option<PathBuf>,
     /// Write a report as JUnit XML.
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
@@ -324,3 +366,7 @@ pub(crate) struct ScenarioRunArgs {
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
 }
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

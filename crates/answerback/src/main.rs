@@ -16,12 +16,13 @@ mod load;
 mod logs;
 mod onlooker;
 mod outside;
+mod recordings;
 mod scenario;
 mod serve;
 mod sound;
 mod words;
 
-use args::{Cli, ScenarioVerb, Verb};
+use args::{CallsVerb, Cli, ScenarioVerb, Verb};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -49,7 +50,12 @@ fn main() -> ExitCode {
         Verb::PrintConfig(args) => config::print(&args),
         Verb::Call(args) => runtime.block_on(call::call(args)),
         Verb::Load(args) => runtime.block_on(load::load(args)),
+        Verb::Replay(args) => recordings::replay(&args),
+        Verb::Rehear(args) => recordings::rehear(&args),
+        Verb::WhatIf(args) => recordings::what_if(&args),
+        Verb::Calls(CallsVerb::Export(args)) => recordings::export(&args),
         Verb::Scenario(ScenarioVerb::Run(args)) => runtime.block_on(scenario::run(args)),
+        Verb::Scenario(ScenarioVerb::FromCall(args)) => scenario::from_call(&args),
         Verb::Sim(part) => runtime.block_on(outside::run(part)),
     };
     // A blocking read of stdin cannot be interrupted; nobody waits for it.

@@ -1,7 +1,8 @@
-//! `answerback scenario run`: scenarios in virtual time, or against servers of their own.
+//! `answerback scenario`: calls played in virtual time or against servers of their own, and made out of recordings.
 
-use crate::args::ScenarioRunArgs;
+use crate::args::{FromCallArgs, ScenarioRunArgs};
 use crate::{FAILED, FINE};
+use ::scenario::from_call::{Target, from_call as write_scenarios};
 use ::scenario::live::Launch;
 use ::scenario::report;
 use ::scenario::run::{files, run_live, run_virtual};
@@ -18,7 +19,7 @@ pub(crate) async fn run(args: ScenarioRunArgs) -> anyhow::Result<ExitCode> {
             command.arg("serve").arg("--config").arg(config);
             command
         }));
-        run_live(&files, &launch, args.at_once).await
+        run_live(&files, &launch, args.at_once, args.keep.as_deref()).await
     } else {
         tokio::task::spawn_blocking(move || run_virtual(&files)).await.context("the scenarios ended badly")?
     };
@@ -37,4 +38,26 @@ pub(crate) async fn run(args: ScenarioRunArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if outcomes.iter().all(|outcome| outcome.passed()) { FINE } else { FAILED })
+}
+
+pub(crate) fn from_call(args: &FromCallArgs) -> anyhow::Result<ExitCode> {
+    let target = Target { folder: &args.to, config: args.config.as_deref() };
+    let files = write_scenarios(&args.place, &target)?;
+    for file in &files {
+        outln!("written: {}", file.display());
+    }
+    let outcomes = run_virtual(&files);
+    out!("{}", report::table(&outcomes));
+    if args.details {
+        out!("{}", report::details(&outcomes));
+    }
+    let other = outcomes.iter().filter(|outcome| !outcome.passed()).count();
+    if other == 0 {
+        return Ok(FINE);
+    }
+    outln!(
+        "{other} of {} did not come out as recorded: mend these files, or loosen what they expect.",
+        outcomes.len()
+    );
+    Ok(FAILED)
 }

@@ -15,12 +15,14 @@ mod measures;
 mod overrides;
 mod plot;
 mod tape;
+mod verdict;
 mod world;
 
 pub use measures::{Spread, Tally};
 pub use overrides::override_policy;
 
 use crate::files::{ReplayError, ReplayStep, find_recordings, open, policy};
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use tape::Tape;
@@ -56,6 +58,8 @@ pub struct ComparedCall {
 #[derive(Clone, Debug)]
 pub struct WhatIfReport {
     pub overrides: Vec<String>,
+    /// Each key with what it was in the recorded calls and what it became: `gate.quiet_ms 650 → 400`.
+    pub changes: Vec<String>,
     pub calls: Vec<ComparedCall>,
     /// Recordings that could not be used, and why.
     pub skipped: Vec<(PathBuf, String)>,
@@ -70,14 +74,16 @@ pub struct WhatIfReport {
 pub fn what_if(place: &Path, overrides: &[String]) -> Result<WhatIfReport, WhatIfError> {
     let mut report = WhatIfReport {
         overrides: overrides.to_vec(),
+        changes: Vec::new(),
         calls: Vec::new(),
         skipped: Vec::new(),
         recorded: Tally::default(),
         before: Tally::default(),
         after: Tally::default(),
     };
+    let mut recorded_values: Vec<BTreeSet<String>> = vec![BTreeSet::new(); overrides.len()];
     for place in find_recordings(place)? {
-        match compare(&place, overrides) {
+        match compare(&place, overrides, &mut recorded_values) {
             Ok(call) => {
                 report.recorded.add(&call.recorded);
                 report.before.add(&call.before);
@@ -91,13 +97,25 @@ pub fn what_if(place: &Path, overrides: &[String]) -> Result<WhatIfReport, WhatI
     if report.calls.is_empty() && report.skipped.is_empty() {
         return Err(WhatIfError::NothingThere { place: place.display().to_string() });
     }
+    for (text, values) in overrides.iter().zip(recorded_values) {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let was = values.into_iter().collect::<Vec<_>>().join(" or ");
+        report.changes.push(format!("{} {was} → {}", key.trim(), value.trim()));
+    }
     Ok(report)
 }
 
-fn compare(place: &Path, overrides: &[String]) -> Result<ComparedCall, WhatIfError> {
+fn compare(
+    place: &Path,
+    overrides: &[String],
+    recorded_values: &mut [BTreeSet<String>],
+) -> Result<ComparedCall, WhatIfError> {
     let mut log = open(place)?;
     let old = policy(place, log.header())?;
     let new = override_policy(&old, overrides)?;
+    for (text, values) in overrides.iter().zip(recorded_values) {
+        values.extend(overrides::value_at(&old, text.split_once('=').map_or("", |(key, _)| key.trim())));
+    }
     let mut recorded = Tally::default();
     let mut tape = Tape::new(old.turn.end);
     for step in log.by_ref() {
@@ -132,7 +150,7 @@ impl WhatIfReport {
             "{} calls, {} skipped; changed: {}",
             self.calls.len(),
             self.skipped.len(),
-            self.overrides.join(" ")
+            self.changes.join(", ")
         )?;
         writeln!(out)?;
         writeln!(out, "{:<44}{:>12}{:>12}{:>12}{:>10}", "", "recorded", "before", "after", "change")?;
@@ -152,6 +170,8 @@ impl WhatIfReport {
             let change = i128::from(after) - i128::from(before);
             writeln!(out, "{name:<44}{recorded:>12}{before:>12}{after:>12}{change:>+10}")?;
         }
+        writeln!(out)?;
+        writeln!(out, "Verdict: {}", self.verdict())?;
         writeln!(out)?;
         writeln!(
             out,
@@ -175,6 +195,11 @@ impl WhatIfReport {
             writeln!(out, "skipped {}: {why}", place.display())?;
         }
         Ok(())
+    }
+
+    /// The comparison in one sentence: better, worse, a trade of what against what, or no difference.
+    pub fn verdict(&self) -> String {
+        verdict::verdict(self)
     }
 
     /// The waits as cumulative curves, the counts as bars: a picture of its own (SVG), without script or font of ours.

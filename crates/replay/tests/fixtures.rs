@@ -28,6 +28,17 @@ fn script(stage: &mut Stage) {
     stage.run(800);
 }
 
+/// A format without a fixture is one that a later change may stop reading without a word.
+#[test]
+fn every_format_that_was_ever_written_has_a_fixture_that_is_read() {
+    for format in 1..=recording::FORMAT {
+        let place = fixture(&format!("v{format}"));
+        let report = replay_dir(&place).unwrap_or_else(|error| panic!("format {format}: {error}"));
+        assert_eq!(report.header.format, format, "{}", place.display());
+        assert!(report.steps > 0 && place.join(recording::CALLER_FILE).is_file(), "{}", place.display());
+    }
+}
+
 #[test]
 fn v1_replays_without_drift() {
     let report = replay_dir(&fixture("v1")).unwrap();

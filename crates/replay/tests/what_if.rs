@@ -141,7 +141,9 @@ fn the_table_and_the_picture_say_which_is_better() {
     let row = table.lines().find(|line| line.starts_with("delivery ready to first audio, median ms")).unwrap();
     let numbers: Vec<i64> = row.split_whitespace().rev().take(4).map(|word| word.parse().unwrap()).collect();
     assert!(numbers[0] < 0 && numbers[1] < numbers[2], "{table}");
+    assert!(table.contains("gate.quiet_ms 650 → 400") && table.contains("Verdict: better"), "{table}");
     let svg = report.svg();
+    assert!(svg.contains("gate.quiet_ms 650 → 400") && svg.contains("Verdict: better") && svg.contains("milliseconds"));
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert_eq!(svg.matches("<path ").count(), 9, "three curves of three waits");
     assert!(!svg.contains("NaN") && !svg.contains("inf"));

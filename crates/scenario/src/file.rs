@@ -182,6 +182,14 @@ pub struct Fault {
     pub lose_model: bool,
     /// The model refuses the next so many responses as if another one were active.
     pub refuse_creates: Option<u32>,
+    /// The model answers tool outputs without being asked, from now on.
+    pub answers_by_itself: Option<bool>,
+    /// What the caller said is told so late, from now on.
+    pub late_transcripts_ms: Option<u64>,
+    /// The model never says that a response has ended, from now on.
+    pub swallow_ends: Option<bool>,
+    /// The booking system turns the next so many look-ups away without an answer.
+    pub refuse_look_ups: Option<u32>,
     /// From now on each write takes so long. Only in virtual time.
     pub slow_disk_ms: Option<u64>,
 }
@@ -310,6 +318,10 @@ impl Scenario {
                 + u32::from(fault.delay_marks_ms.is_some())
                 + u32::from(fault.lose_model)
                 + u32::from(fault.refuse_creates.is_some())
+                + u32::from(fault.answers_by_itself.is_some())
+                + u32::from(fault.late_transcripts_ms.is_some())
+                + u32::from(fault.swallow_ends.is_some())
+                + u32::from(fault.refuse_look_ups.is_some())
                 + u32::from(fault.slow_disk_ms.is_some());
             if acts != 1 {
                 return Some(format!("fault {} does {acts} things; it must do one", n + 1));

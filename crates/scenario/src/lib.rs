@@ -8,6 +8,7 @@ mod director;
 pub mod ear;
 pub mod events;
 pub mod file;
+pub mod from_call;
 pub mod judge;
 pub mod live;
 pub mod record;

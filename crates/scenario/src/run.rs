@@ -67,12 +67,14 @@ fn one_virtual(scenario: &Scenario, path: &Path) -> Verdict {
     }
 }
 
-/// Plays each file against a server of its own, at most `at_once` at a time: they mostly wait.
-pub async fn run_live(files: &[PathBuf], launch: &Launch, at_once: usize) -> Vec<Outcome> {
+/// Plays each file against a server of its own, at most `at_once` at a time: they mostly wait. With `keep`, the recordings of
+/// each are left in a folder of its name there.
+pub async fn run_live(files: &[PathBuf], launch: &Launch, at_once: usize, keep: Option<&Path>) -> Vec<Outcome> {
     let room = Arc::new(Semaphore::new(at_once.max(1)));
     let mut running = Vec::new();
     for path in files {
         let (path, launch, room) = (path.clone(), launch.clone(), Arc::clone(&room));
+        let keep = keep.map(|keep| keep.join(path.file_stem().unwrap_or_default()));
         running.push(tokio::spawn(async move {
             let _place = room.acquire().await;
             let scenario = match Scenario::read(&path) {
@@ -81,7 +83,7 @@ pub async fn run_live(files: &[PathBuf], launch: &Launch, at_once: usize) -> Vec
                 Err(error) => return Some(outcome(&path, Runner::Live, Duration::ZERO, unreadable(&error))),
             };
             let began = std::time::Instant::now();
-            let verdict = match live::run(&scenario, base(&path), &launch).await {
+            let verdict = match live::run(&scenario, base(&path), &launch, keep.as_deref()).await {
                 Ok((record, unknown_ms)) => verdict(&scenario, record, unknown_ms),
                 Err(error) => Verdict::Unplayable { reason: error.to_string() },
             };

@@ -47,7 +47,9 @@ pub fn schema() -> Value {
     let fault = object(
         json!({
             "when": when, "kill_at": text, "kill": flag, "drop_marks": flag, "delay_marks_ms": ms, "lose_model": flag,
-            "refuse_creates": count, "slow_disk_ms": ms,
+            "refuse_creates": count, "answers_by_itself": flag,
+            "late_transcripts_ms": ms, "swallow_ends": flag, "refuse_look_ups": count,
+            "slow_disk_ms": ms,
         }),
         &[],
     );

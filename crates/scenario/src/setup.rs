@@ -19,6 +19,9 @@ const SHIPPED: [(&str, &str); 4] = [
     ("tools/book_table.toml", include_str!("../../../config/tools/book_table.toml")),
     ("tools/find_table.toml", include_str!("../../../config/tools/find_table.toml")),
 ];
+/// Its tools, and the one of them that makes something.
+pub const SHIPPED_TOOLS: [&str; 2] = ["find_table", SHIPPED_BOOKING];
+pub const SHIPPED_BOOKING: &str = "book_table";
 /// Where the shipped tool files expect the booking backend.
 pub const SHIPPED_BACKEND: &str = "127.0.0.1:9300";
 /// What the server is called from outside; nothing is sent there.
@@ -208,6 +211,13 @@ fn caller_sound(line: &CallerLine, base: &Path) -> Result<Option<CallerSound>, A
     } else {
         Ok(None)
     }
+}
+
+/// What the shipped agent begins with.
+pub fn shipped_greeting() -> String {
+    let agent = SHIPPED.iter().find(|(name, _)| name.starts_with("agents/"));
+    let table = agent.and_then(|(name, text)| read_table(Path::new(name), text).ok());
+    table.and_then(|table| Some(table.get("greeting")?.as_str()?.to_owned())).unwrap_or_default()
 }
 
 fn read_table(path: &Path, text: &str) -> Result<toml::Table, SetupError> {

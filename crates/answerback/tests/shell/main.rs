@@ -2,6 +2,7 @@
 //! each: what is proven is the sound in the caller's ear, through processes and sockets. One program, so that they overlap.
 
 mod demo;
+mod recordings;
 mod trouble;
 mod verbs;
 

@@ -32,6 +32,13 @@ pub fn override_policy(policy: &Policy, overrides: &[String]) -> Result<Policy, 
     Ok(changed)
 }
 
+/// What a policy holds under a key such as `gate.quiet_ms`.
+pub(super) fn value_at(policy: &Policy, key: &str) -> Option<String> {
+    let json = serde_json::to_value(policy).ok()?;
+    let found = key.split('.').try_fold(&json, |place, part| place.get(part))?;
+    Some(found.as_str().map_or_else(|| found.to_string(), str::to_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

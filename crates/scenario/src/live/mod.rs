@@ -20,6 +20,7 @@ use sim::phone::{
 };
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -52,14 +53,21 @@ pub enum LiveError {
     Server(String),
 }
 
-/// Plays the scenario. Returns what came, and how many milliseconds of sound were none of the agent's lines.
-pub async fn run(scenario: &Scenario, base: &Path, launch: &Launch) -> Result<(Record, u64), LiveError> {
+/// Plays the scenario. Returns what came, and how many milliseconds of sound were none of the agent's lines. The server's
+/// recordings of its calls are copied into the folder `keep`, which is made.
+pub async fn run(
+    scenario: &Scenario,
+    base: &Path,
+    launch: &Launch,
+    keep: Option<&Path>,
+) -> Result<(Record, u64), LiveError> {
     let began = Instant::now();
     let folder = Setup::make(scenario, base, "127.0.0.1:0")?;
     let (told, backend_says) = mpsc::unbounded_channel();
-    let watch = Arc::new(Watch { rules: Mutex::new(BackendRules::new(scenario)), told });
+    let rules = Mutex::new(BackendRules::new(scenario));
+    let watch = Arc::new(Watch { rules, told, refused_look_ups: AtomicU32::new(0) });
     let mut config = BookingConfig::new(folder.folder.join("bookings.jsonl"));
-    config.overseer = Oversight(Some(watch));
+    config.overseer = Oversight(Some(Arc::clone(&watch) as Arc<dyn Overseer>));
     let booking = booking::start(config).await?;
     drop(folder);
     let setup = Setup::make(scenario, base, &booking.addr.to_string())?;
@@ -80,6 +88,7 @@ pub async fn run(scenario: &Scenario, base: &Path, launch: &Launch) -> Result<(R
         server,
         seen,
         backend_says,
+        watch,
         observer,
         phone_says,
         call: None,
@@ -91,16 +100,36 @@ pub async fn run(scenario: &Scenario, base: &Path, launch: &Launch) -> Result<(R
     house.dial()?;
     house.play().await?;
     let outcome = house.record().await;
+    if let Some(keep) = keep {
+        copy_folder(&setup.folder.join("data/recordings"), keep)
+            .map_err(|source| LiveError::Io { what: "the recordings cannot be kept", source })?;
+    }
     outcome.map(|(mut record, unknown_ms)| {
         record.took = began.elapsed();
         (record, unknown_ms)
     })
 }
 
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &place)?;
+        } else {
+            std::fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
+}
+
 /// Stands beside the booking system.
 struct Watch {
     rules: Mutex<BackendRules>,
     told: mpsc::UnboundedSender<(&'static str, String)>,
+    /// So many look-ups are still to be turned away.
+    refused_look_ups: AtomicU32,
 }
 
 impl Overseer for Watch {
@@ -112,6 +141,11 @@ impl Overseer for Watch {
 
     fn committed(&self, booking: &Booking) {
         let _ = self.told.send(("backend_committed", booking.reference.clone()));
+    }
+
+    fn refuses_look_up(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        self.refused_look_ups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }
 
@@ -128,6 +162,7 @@ struct House<'s> {
     server: Running,
     seen: mpsc::Receiver<Seen>,
     backend_says: mpsc::UnboundedReceiver<(&'static str, String)>,
+    watch: Arc<Watch>,
     observer: mpsc::Sender<TimelineEvent>,
     phone_says: mpsc::Receiver<TimelineEvent>,
     call: Option<PhoneCall>,
@@ -335,6 +370,18 @@ impl House<'_> {
         }
         if let Some(count) = fault.refuse_creates {
             self.model.set_faults(|faults| faults.refuse_creates = count);
+        }
+        if let Some(on) = fault.answers_by_itself {
+            self.model.set_faults(|faults| faults.answers_by_itself = on);
+        }
+        if let Some(ms) = fault.late_transcripts_ms {
+            self.model.set_faults(|faults| faults.transcript_delay_ms = ms);
+        }
+        if let Some(count) = fault.refuse_look_ups {
+            self.watch.refused_look_ups.store(count, Ordering::Relaxed);
+        }
+        if let Some(on) = fault.swallow_ends {
+            self.model.set_faults(|faults| faults.swallow_ends = on);
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ struct State {
     /// To be made then.
     begun: Vec<(Instant, Booking, bool)>,
     events: Vec<Event>,
+    /// So many look-ups are still to be turned away.
+    refused_look_ups: u32,
 }
 
 impl State {
@@ -69,7 +71,8 @@ pub struct Backend {
 impl Backend {
     pub fn new(scenario: &Scenario, zero: Instant) -> Self {
         let rules = BackendRules::new(scenario);
-        let state = State { zero, rules, bookings: Vec::new(), begun: Vec::new(), events: Vec::new() };
+        let state =
+            State { zero, rules, bookings: Vec::new(), begun: Vec::new(), events: Vec::new(), refused_look_ups: 0 };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -83,6 +86,18 @@ impl Backend {
         let mut state = self.state();
         state.advance();
         std::mem::take(&mut state.events)
+    }
+
+    pub fn refuse_look_ups(&self, count: u32) {
+        self.state().refused_look_ups = count;
+    }
+
+    /// Whether this one is turned away.
+    fn refuses_look_up(&self) -> bool {
+        let mut state = self.state();
+        let left = state.refused_look_ups.checked_sub(1);
+        state.refused_look_ups = left.unwrap_or_default();
+        left.is_some()
     }
 
     pub fn next(&self) -> Option<Instant> {
@@ -176,6 +191,9 @@ impl Tool for VirtualTool {
     fn look_up(&self, request: ToolRequest) -> Option<BoxFuture<'_, LookUp>> {
         self.can_be_asked.then(|| -> BoxFuture<'_, LookUp> {
             Box::pin(async move {
+                if self.backend.refuses_look_up() {
+                    return LookUp::Unanswered { reason: "401: this caller may not ask".into() };
+                }
                 match self.backend.found(&request.key.0) {
                     Some((result, provider_ref)) => LookUp::Found { result, provider_ref: Some(provider_ref) },
                     None => LookUp::Absent,

@@ -19,6 +19,9 @@ use vocab::{CallTime, MarkName, PlaybackId, ResponseId, Samples};
 /// Each way between us and the carrier, in milliseconds.
 const CARRIER_DELAY_MS: u64 = 20;
 
+/// Opening the model's session takes a handshake: what the store knows is there before, as it is over real sockets.
+const MODEL_OPENS_US: u64 = 20_000;
+
 /// Sound with the moment of its first sample.
 pub type Spans = Vec<(u64, Vec<u8>)>;
 
@@ -78,6 +81,10 @@ impl Leg {
 
     fn at(&self, now_us: u64) -> CallTime {
         CallTime(now_us - self.started_us)
+    }
+
+    fn model_opens_us(&self) -> u64 {
+        self.started_us + MODEL_OPENS_US
     }
 
     fn send_model(&mut self, now_us: u64, text: &[u8]) {
@@ -158,6 +165,9 @@ impl Leg {
         words: &dyn Fn(Option<usize>) -> Option<String>,
     ) -> Result<Vec<Event>, VirtualError> {
         let mut events = Vec::new();
+        if now_us < self.model_opens_us() {
+            return Ok(events);
+        }
         for event in self.model.advance(now_us) {
             self.model_audio.clear();
             let decoded = wire::decode(&event.to_string(), &mut self.ids, &mut self.model_audio);
@@ -205,7 +215,8 @@ impl Leg {
         let carrier = self.carrier.next_event(at).map(|due| self.started_us + due.0);
         let deadline = self.conversation.next_deadline().map(|due| self.started_us + due.0);
         let late = self.late_marks.front().map(|(due, _)| *due);
-        [carrier, deadline, late, self.model.next_at_us()].into_iter().flatten().min()
+        let model = self.model.next_at_us().map(|at| at.max(self.model_opens_us()));
+        [carrier, deadline, late, model].into_iter().flatten().min()
     }
 
     /// The stream is over: what the caller heard of it.

@@ -376,6 +376,18 @@ impl<'s> World<'s> {
         if let Some(count) = fault.refuse_creates {
             self.model.set_faults(|faults| faults.refuse_creates = count);
         }
+        if let Some(on) = fault.answers_by_itself {
+            self.model.set_faults(|faults| faults.answers_by_itself = on);
+        }
+        if let Some(ms) = fault.late_transcripts_ms {
+            self.model.set_faults(|faults| faults.transcript_delay_ms = ms);
+        }
+        if let Some(count) = fault.refuse_look_ups {
+            self.backend.refuse_look_ups(count);
+        }
+        if let Some(on) = fault.swallow_ends {
+            self.model.set_faults(|faults| faults.swallow_ends = on);
+        }
         if let Some(ms) = fault.slow_disk_ms {
             self.slow_ms.store(ms, Ordering::Relaxed);
         }

@@ -64,6 +64,10 @@ pub trait Overseer: Send + Sync {
     fn switches(&self, details: &Value) -> Option<Switches>;
     /// A booking is on disk and not yet answered.
     fn committed(&self, booking: &Booking);
+    /// Whether this question about a key is turned away with 401, unanswered.
+    fn refuses_look_up(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody, or somebody.
@@ -79,6 +83,10 @@ impl std::fmt::Debug for Oversight {
 impl Oversight {
     fn switches(&self, details: &Value) -> Option<Switches> {
         self.0.as_ref()?.switches(details)
+    }
+
+    fn refuses_look_up(&self) -> bool {
+        self.0.as_ref().is_some_and(|overseer| overseer.refuses_look_up())
     }
 }
 
@@ -241,6 +249,9 @@ impl Desk {
                     }
                 }
                 Some(json_answer(StatusCode::OK, &json!(self.report().await)))
+            }
+            (&Method::GET, _, Some(_)) if self.overseer.refuses_look_up() => {
+                Some(problem(StatusCode::UNAUTHORIZED, "not_allowed", "this caller may not ask"))
             }
             (&Method::GET, _, Some(key)) => Some(self.look_up(&percent_decoded(key)).await),
             (&Method::GET, "/switches", _) => Some(json_answer(StatusCode::OK, &json!(*locked(&self.switches)))),

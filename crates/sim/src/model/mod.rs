@@ -47,6 +47,12 @@ pub struct ModelFaults {
     pub refuse_connections: bool,
     /// Refuse the next n `response.create` as if another response were active.
     pub refuse_creates: u32,
+    /// Answer each tool output without being asked, as other services do.
+    pub answers_by_itself: bool,
+    /// What a caller said is told so long after the turn was committed.
+    pub transcript_delay_ms: u64,
+    /// `response.done` is never sent, whatever became of the response.
+    pub swallow_ends: bool,
     /// Send `response.created` this late.
     pub create_delay_ms: u64,
     /// Think this much longer in every response.

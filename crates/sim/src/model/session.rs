@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) ended: u32,
     /// Events to send, oldest first; `event_id` is put on when they leave.
     pub(super) events: Vec<Value>,
+    /// Events that a fault holds back, with the time at which they go.
+    late: Vec<(u64, Value)>,
     pub(super) record: SessionRecord,
 }
 
@@ -70,6 +72,7 @@ impl Session {
         let config = events::default_session(&format!("sess_{}", opening.name), &opening.model, opening.expires_at);
         Self {
             events: vec![json!({ "type": "session.created", "session": config })],
+            late: Vec::new(),
             config,
             script: opening.script,
             script_progress: opening.script_progress,
@@ -92,7 +95,7 @@ impl Session {
 
     /// When [`Self::advance`] has something to do.
     pub(super) fn next_at_us(&self) -> Option<u64> {
-        self.generations.iter().map(|g| g.next_at_us).min()
+        self.generations.iter().map(|g| g.next_at_us).chain(self.late.iter().map(|(at_us, _)| *at_us)).min()
     }
 
     /// Everything that is due.
@@ -102,6 +105,10 @@ impl Session {
             self.generations[n].step(&mut self.events, &mut progress);
             self.note_progress(now_us, n, progress);
         }
+        let (due, late) = std::mem::take(&mut self.late).into_iter().partition(|(at_us, _)| *at_us <= now_us);
+        self.late = late;
+        let due: Vec<(u64, Value)> = due;
+        self.events.extend(due.into_iter().map(|(_, event)| event));
     }
 
     pub(super) fn receive(&mut self, now_us: u64, text: &str) {
@@ -123,7 +130,9 @@ impl Session {
                     self.events.push(json!({ "type": "input_audio_buffer.cleared" }));
                     Ok(())
                 }
-                "conversation.item.create" => self.create_item(&event),
+                "conversation.item.create" => {
+                    self.create_item(&event).and_then(|()| self.answer_by_itself(now_us, &event["item"]))
+                }
                 "conversation.item.retrieve" => self.retrieve(&event["item_id"]),
                 "conversation.item.delete" => self.delete(&event["item_id"]),
                 "conversation.item.truncate" => self.truncate(now_us, &event),
@@ -258,10 +267,14 @@ impl Session {
         self.items.push(Item { id: turn.item_id.clone(), body: item(transcript.as_str().into()), audio_ms: 0 });
         self.after = After::User;
         if !self.config["audio"]["input"]["transcription"].is_null() {
-            self.events.push(json!({
+            let told = json!({
                 "type": "conversation.item.input_audio_transcription.completed", "item_id": turn.item_id,
                 "content_index": 0, "transcript": transcript, "usage": { "type": "duration", "seconds": seconds }
-            }));
+            });
+            match locked(&self.faults).transcript_delay_ms {
+                0 => self.events.push(told),
+                ms => self.late.push((now_us + ms * 1_000, told)),
+            }
         }
     }
 
@@ -315,6 +328,12 @@ impl Session {
         self.record.items.push(item.clone());
         self.items.insert(place, Item { id, body: item, audio_ms: 0 });
         Ok(())
+    }
+
+    /// Other services answer a tool output unasked; ours is told to as a fault.
+    fn answer_by_itself(&mut self, now_us: u64, item: &Value) -> Result<(), Refusal> {
+        let unasked = locked(&self.faults).answers_by_itself && kind_of(item) == "function_call_output";
+        if unasked && self.active().is_none() { self.create_response(now_us, &json!({}), false) } else { Ok(()) }
     }
 
     fn announce(&mut self, item: &Value, before: Option<String>) {
@@ -498,6 +517,9 @@ impl Session {
     }
 
     fn note_progress(&mut self, now_us: u64, n: usize, progress: Vec<Progress>) {
+        if locked(&self.faults).swallow_ends {
+            self.events.retain(|event| event["type"] != "response.done");
+        }
         self.place_items();
         let in_conversation = self.generations[n].in_conversation;
         let id = self.generations[n].id.clone();
