@@ -10,12 +10,12 @@ use operations::delivery::DeliveryKind;
 use operations::operation::may_become;
 use operations::store::{Admission, Finished, MarkedSent, SavedDelivery, StoreError};
 use operations::{BatchState, Operation};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::MemoryStore;
 use store::memory::Tables;
 use vocab::delivery::DeliveryState;
 use vocab::effect::{EffectClass, OperationStatus};
-use vocab::{BatchId, DeliveryId, OperationId, SessionId};
+use vocab::{DeliveryId, OperationId, SessionId};
 
 type Broken = Option<(&'static str, String)>;
 
@@ -27,8 +27,8 @@ pub struct Checks {
     audited_deliveries: BTreeMap<DeliveryId, String>,
     deliveries: BTreeMap<DeliveryId, (DeliveryState, u32, Micros)>,
     audit_seen: usize,
-    /// Batches whose final delivery was truly heard from its first to its last sample, as news.
-    told: BTreeMap<BatchId, u32>,
+    /// Outcomes that were truly heard from their first to their last sample, as news.
+    told: BTreeSet<(OperationId, String)>,
 }
 
 impl Checks {
@@ -232,19 +232,20 @@ impl Checks {
         })
     }
 
-    /// These were heard from the first sample to the last, as news.
+    /// These were heard from the first sample to the last, as news. An outcome is news once; that one was unknown, or still at
+    /// work, is no outcome.
     pub fn told_to_the_end(&mut self, store: &MemoryStore, told: Vec<DeliveryId>) -> Broken {
-        let finals = |id: &DeliveryId| {
-            store.look(|tables| {
-                tables.deliveries.get(id).map(|row| (row.batch.clone(), row.kind == DeliveryKind::Final))
-            })
-        };
         for id in told {
-            if let Some((batch, true)) = finals(&id) {
-                let count = self.told.entry(batch.clone()).or_default();
-                *count += 1;
-                if *count > 1 {
-                    return Some(("R3", format!("the completion of {batch} was heard {count} times as news ({id})")));
+            let outcomes: Vec<(OperationId, String)> = store.look(|tables| {
+                let row = tables.deliveries.get(&id);
+                row.into_iter()
+                    .flat_map(|row| row.operations.iter().cloned().zip(row.text.lines().map(String::from)))
+                    .collect()
+            });
+            for (operation, outcome) in outcomes {
+                let is_final = !outcome.contains("not confirmed yet") && !outcome.contains("not done yet");
+                if is_final && !self.told.insert((operation, outcome.clone())) {
+                    return Some(("R3", format!("{id} is heard as news, and \"{outcome}\" was heard before")));
                 }
             }
         }
@@ -324,7 +325,7 @@ fn revision(tables: &Tables) -> u64 {
     rows + counts as u64 + tables.audit.len() as u64
 }
 
-fn status_of(text: &str) -> Option<OperationStatus> {
+pub fn status_of(text: &str) -> Option<OperationStatus> {
     use OperationStatus as S;
     [S::Requested, S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled]
         .into_iter()

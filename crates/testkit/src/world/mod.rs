@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | R1, 6e.10 | directions, an output or a fact claim `committed` for an operation that is not; a row is committed and the backend knows of no effect; a caution is missing | `truth`, `checks` |
 //! | R2, 6e.1 | a key has two effects; two operations of one intent are in force; one told as failed has happened | `process`, `checks` |
-//! | R3, 6e.8 | a batch has two final deliveries, or one before it drained; its completion was truly heard twice as news | `checks` |
+//! | R3, 6e.8 | a batch has two final deliveries, or one before it drained; an outcome was truly heard twice as news | `checks` |
 //! | R4 | sound of a response that nobody asked for, or that was cut, is kept or sent; we speak of our own accord into speech | `truth` |
 //! | R5, 6e.9 | an operation's status is moved by anything but the executor's verbs | `checks` |
 //! | R6 | the history, or a cut of the model's item, holds more than was truly heard | `truth` |

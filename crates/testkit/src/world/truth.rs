@@ -1,6 +1,7 @@
 //! What truly happened on one stream, kept beside the core and never shown to it: what each response was asked to say, what
 //! of it the caller heard, what the model was told. The core's claims are measured against it.
 
+use super::checks::status_of;
 use super::engine::World;
 use super::line::Line;
 use super::model::Model;
@@ -8,6 +9,7 @@ use super::plan::Fault;
 use super::queue::{MS, Micros};
 use conversation::history::Entry;
 use conversation::{AgentState, Command, Decision, Purpose};
+use operations::batch::can_be_told;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vocab::delivery::{DeliveryChange, DeliveryState};
 use vocab::effect::{OperationStatus, Priority};
@@ -105,6 +107,17 @@ impl Truth {
         (!told).then(|| format!("{operation} is {} and the model is not told", status.as_str()))
     }
 
+    /// An output may carry an outcome: of a call that joined an operation which had settled.
+    fn output_tells(&mut self, output: &str) {
+        let output: serde_json::Value = serde_json::from_str(output).unwrap_or_default();
+        let status = output["status"].as_str().and_then(status_of);
+        if let (Some(id), Some(status)) = (output["operation_id"].as_str(), status)
+            && can_be_told(status)
+        {
+            self.in_model.insert(OperationId::new(id));
+        }
+    }
+
     /// Nothing is on its way to the model that a response of its own could be mistaken for.
     pub fn asks_nothing(&self) -> bool {
         self.asked.values().all(|asked| asked.cancelled || asked.end.is_some())
@@ -185,11 +198,15 @@ impl World {
                 }
                 None
             }
-            Command::Explain(Decision::ResponseEnded { response, end: ResponseEnd::Failed { code } }) => {
-                // Not cut by the caller: what a failure leaves is a delivery (B4).
-                if code == "stalled" && truth.cut_answer == Some(*response) {
-                    truth.cut_answer = None;
-                }
+            // Not cut by the caller: what a failure leaves is a delivery (B4).
+            Command::Explain(Decision::ResponseEnded { response, end: ResponseEnd::Failed { code } })
+                if code == "stalled" =>
+            {
+                truth.cut_answer = truth.cut_answer.filter(|cut| cut != response);
+                None
+            }
+            Command::Explain(Decision::AnswerAbandoned { response }) => {
+                truth.cut_answer = truth.cut_answer.filter(|cut| cut != response);
                 None
             }
             Command::KeepAudio { playback, from } => truth.audio_kept(&stream.model, *playback, *from),
@@ -206,6 +223,7 @@ impl World {
                 None
             }
             Command::Model(ModelCommand::SubmitToolOutput { provider_call, output }) => {
+                truth.output_tells(output);
                 let garbled = serde_json::from_str::<serde_json::Value>(output)
                     .is_err()
                     .then(|| ("R11", format!("the output of {provider_call} is no JSON: {output}")));
