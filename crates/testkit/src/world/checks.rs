@@ -6,6 +6,7 @@ use super::process::{Reply, Verb};
 use super::queue::Micros;
 use operations::attempt::{AttemptEnd, AttemptKind};
 use operations::audit::AuditKind;
+use operations::batch::can_be_told;
 use operations::delivery::DeliveryKind;
 use operations::operation::may_become;
 use operations::store::{Admission, Finished, MarkedSent, SavedDelivery, StoreError};
@@ -310,6 +311,12 @@ fn batches(tables: &Tables) -> Broken {
         }
         if finals > 1 {
             return Some(("R3", format!("{id} has {finals} final deliveries")));
+        }
+    }
+    for (id, row) in &tables.operations {
+        let drained = tables.batches.get(&row.batch).is_some_and(|batch| batch.state == BatchState::Drained);
+        if drained && can_be_told(row.status) && row.told != Some(row.status) {
+            return Some(("6e.8", format!("{id} is {}, and what was told is {:?}", row.status.as_str(), row.told)));
         }
     }
     None
