@@ -74,6 +74,7 @@ impl Checks {
                 return Some(("6e.5", format!("attached to {} with other arguments", there.id)));
             }
             self.audit(tables)
+                .or_else(|| queue(tables, reply))
                 .or_else(|| self.operations(tables, backend, verb))
                 .or_else(|| self.deliveries(tables, now))
                 .or_else(|| batches(tables))
@@ -185,6 +186,15 @@ impl Checks {
         for (id, row) in &tables.deliveries {
             match self.deliveries.get(id).copied() {
                 None => {
+                    let first = tables.batches.get(&row.batch).is_some_and(|batch| batch.deliveries == 1);
+                    let at_work = tables
+                        .operations
+                        .values()
+                        .find(|member| member.batch == row.batch && !can_be_told(member.status))
+                        .filter(|_| first);
+                    if let Some(member) = at_work {
+                        return Some(("R3", format!("{id} is final, and {} is still at work", member.id)));
+                    }
                     self.deliveries.insert(id.clone(), (row.state, row.version, now));
                 }
                 Some((_, version, _)) if version == row.version => {}
@@ -292,6 +302,17 @@ impl Checks {
 fn is_in_force(operation: &Operation) -> bool {
     operation.effect != EffectClass::Read
         && !matches!(operation.status, OperationStatus::FailedFinal | OperationStatus::Cancelled)
+}
+
+/// Those that wait and those that run share one bound.
+fn queue(tables: &Tables, reply: &Result<Reply, StoreError>) -> Broken {
+    let Ok(Reply::Admission(Admission::Created(new))) = reply else { return None };
+    let contract = super::catalog().contract(&new.tool)?;
+    let is_queued =
+        |row: &&Operation| row.tool == new.tool && (row.is_waiting() || row.status == OperationStatus::Running);
+    let queued = tables.operations.values().filter(is_queued).count() as u32;
+    let room = contract.max_running + contract.max_queued;
+    (queued > room).then(|| ("R14", format!("{} is admitted as number {queued} of {room}", new.id)))
 }
 
 fn batches(tables: &Tables) -> Broken {

@@ -23,9 +23,9 @@
 //! | R8 | a row is gone; a delivery that is news for ever is dropped; an offer is spoken without its text | `checks`, `truth` |
 //! | R9 | a delivery is spoken after its time | `truth` |
 //! | R11 | an outcome is not handed to the model in the step that learns of it; a response is asked for while the model does not know an open delivery; a call gets no output, two, or one that is no JSON | `truth` |
-//! | R12 | anything is cancelled: no code can do that yet | `checks` |
-//! | R13 | the same seed gives other commands | `tests/world.rs` |
-//! | R14 | time stands still; more creates in a second than any wait explains | `engine`, `truth` |
+//! | R12 | anything is cancelled, or told to be: no code can do that yet | `checks`, `truth` |
+//! | R13 | the same seed gives other commands | `tests/world.rs`, `bin/sim.rs` |
+//! | R14 | time stands still; more creates in a second than any wait explains; more tool calls of a response, more of a tool in the queue, more sound in the carrier's buffer than allowed | `engine`, `truth`, `checks` |
 //! | B1, B2, B8, B11 | `listening` is published while a call has no output or the line sounds | `truth`, the core's own invariant |
 //! | B3 | `listening` is published after the caller cut an answer to tool outputs, before the next answer | `truth` |
 //! | B5 | a transcript alone changes the public state | `stream` |
