@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::input::Input;
 use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
-use crate::playback::PlaybackClock;
+use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::{Policy, TurnEnd};
 use crate::response::{Ended, Purpose, ResponseClock};
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
@@ -461,7 +461,7 @@ impl Conversation {
 
     /// Stories of sound that have ended: the history and the deliveries learn what was heard.
     pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
-        while let Some(end) = self.playback.take_ended() {
+        while let Some(EndedPlayback { end, at_most }) = self.playback.take_ended() {
             self.history.playback_ended(&end);
             out.push(Command::ReleaseAudio { playback: end.playback });
             let id = end.response;
@@ -474,7 +474,9 @@ impl Conversation {
             };
             out.push(Command::Explain(Decision::PlaybackEnded(end.clone())));
             for delivery in deliveries {
-                let Some(verdict) = self.pending.evidence(&delivery, &end, &self.policy.gate) else { continue };
+                let Some(verdict) = self.pending.evidence(&delivery, &end, at_most, &self.policy.gate) else {
+                    continue;
+                };
                 if let DeliveryChange::Heard { .. } = verdict.change {
                     let waited = self.now.ms_since(verdict.ready_at);
                     out.push(measure(Measure::CommitToAudibleAcknowledgement, waited));

@@ -249,14 +249,21 @@ impl PendingDeliveries {
     }
 
     /// The sound that said it has ended: evidence decides. Returns the change to save, and the delivery while it lives on.
-    pub fn evidence(&mut self, delivery: &DeliveryId, end: &PlaybackEnd, policy: &GatePolicy) -> Option<Verdict> {
+    /// `at_most`: what may have played if no evidence is asked for.
+    pub fn evidence(
+        &mut self,
+        delivery: &DeliveryId,
+        end: &PlaybackEnd,
+        at_most: Samples,
+        policy: &GatePolicy,
+    ) -> Option<Verdict> {
         let pending = self.waiting.get_mut(delivery)?;
         let heard = end.proven.ms();
-        let change = if is_heard(end, policy) {
+        let change = if covers(end.proven, end, policy) {
             DeliveryChange::Heard { heard }
-        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost || may_be_heard(end, policy) {
-            // All went out and no evidence came back: neither news nor silence.
-            DeliveryChange::Unproven { possible: end.possible.ms() }
+        } else if pending.uncertain || end.how == PlaybackEndedBy::MarksLost || covers(at_most, end, policy) {
+            // It may have been heard though no evidence came back: neither news nor silence.
+            DeliveryChange::Unproven { possible: at_most.ms() }
         } else {
             DeliveryChange::Interrupted { heard }
         };
@@ -281,16 +288,7 @@ pub struct Verdict {
     pub ready_at: CallTime,
 }
 
-/// Mark evidence for all but the last bit of the audio; of very short audio, for at least half.
-fn is_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
-    covers(end.proven, end, policy)
-}
-
-/// By the clock the caller may have heard it, though no evidence came: the stream or the sound ended with marks on their way.
-fn may_be_heard(end: &PlaybackEnd, policy: &GatePolicy) -> bool {
-    covers(end.possible, end, policy)
-}
-
+/// All but the last bit of the audio; of very short audio, at least half.
 fn covers(heard: Samples, end: &PlaybackEnd, policy: &GatePolicy) -> bool {
     let Some(total) = end.total else { return false };
     let needed = total.saturating_sub(Samples::from_ms(policy.heard_slack_ms)).max(Samples(total.0 / 2));
@@ -317,10 +315,14 @@ mod tests {
     #[test]
     fn r7_heard_needs_evidence_for_all_but_the_last_300_ms() {
         let policy = GatePolicy::default();
-        assert!(is_heard(&end(2_700, Some(3_000)), &policy));
-        assert!(!is_heard(&end(2_699, Some(3_000)), &policy));
-        assert!(!is_heard(&end(3_000, None), &policy), "a cut generation has no end to be heard");
-        assert!(!is_heard(&end(0, Some(200)), &policy), "short audio is not heard for free");
-        assert!(is_heard(&end(100, Some(200)), &policy));
+        let is_heard = |proven_ms, total_ms| {
+            let end = end(proven_ms, total_ms);
+            covers(end.proven, &end, &policy)
+        };
+        assert!(is_heard(2_700, Some(3_000)));
+        assert!(!is_heard(2_699, Some(3_000)));
+        assert!(!is_heard(3_000, None), "a cut generation has no end to be heard");
+        assert!(!is_heard(0, Some(200)), "short audio is not heard for free");
+        assert!(is_heard(100, Some(200)));
     }
 }

@@ -16,6 +16,8 @@ use vocab::{CallTime, Epoch, MarkName, ModelItemId, PlaybackId, ResponseId, Samp
 /// Of an answer that was cut this close to its end nothing is missing.
 const TAIL: Samples = Samples::from_ms(300);
 const FRAME: Samples = Samples(FRAME_BYTES as u32);
+/// A clear may be this much longer on its way than the sound before it was: above the jitter of a usable line.
+const CLEAR_JITTER_MS: u64 = 150;
 
 /// The sound of one response.
 #[derive(Clone, Debug)]
@@ -55,7 +57,23 @@ struct Clearing {
     /// Audio that was due by then had played when the clear came, as far as the echoes tell.
     played_until: CallTime,
     marks: Vec<MarkOut>,
-    playbacks: Vec<(Playback, Samples)>,
+    playbacks: Vec<ClearedPlayback>,
+}
+
+#[derive(Clone, Debug)]
+struct ClearedPlayback {
+    playback: Playback,
+    possible: Samples,
+    at_most: Samples,
+}
+
+/// A finished story, and the doubt that is left.
+#[derive(Clone, Debug)]
+pub struct EndedPlayback {
+    pub end: PlaybackEnd,
+    /// What would have played if a clear was slow on its way. Proves nothing, and is no part of what was said; but what may
+    /// have been heard to its end is not told again as news.
+    pub at_most: Samples,
 }
 
 /// How far a caller heard one playback; told once, when nothing can change it any more.
@@ -127,7 +145,7 @@ pub struct PlaybackClock {
     live: VecDeque<Playback>,
     marks: VecDeque<MarkOut>,
     clearing: Option<Clearing>,
-    ended: VecDeque<PlaybackEnd>,
+    ended: VecDeque<EndedPlayback>,
     epoch: Epoch,
     last: PlaybackId,
     buffer_end: CallTime,
@@ -324,10 +342,10 @@ impl PlaybackClock {
                 if out.due > clearing.played_until {
                     return MarkVerdict::Cleared;
                 }
-                for (cleared, possible) in &mut clearing.playbacks {
-                    if cleared.id == out.playback {
-                        cleared.proven = cleared.proven.max(out.offset);
-                        *possible = (*possible).max(out.offset);
+                for cleared in &mut clearing.playbacks {
+                    if cleared.playback.id == out.playback {
+                        cleared.playback.proven = cleared.playback.proven.max(out.offset);
+                        cleared.possible = cleared.possible.max(out.offset);
                     }
                 }
                 MarkVerdict::PlayedBeforeClear
@@ -360,7 +378,8 @@ impl PlaybackClock {
                 cut.items.push(CutItem { item: *item, heard, whole });
             }
             out.push(Command::ReleaseAudio { playback: playback.id });
-            playbacks.push((playback, possible));
+            let at_most = at_most(&playback, at);
+            playbacks.push(ClearedPlayback { playback, possible, at_most });
         }
         self.epoch = self.epoch.next();
         let marks = std::mem::take(&mut self.marks).into();
@@ -408,7 +427,7 @@ impl PlaybackClock {
             if playback.complete && playback.sent == playback.received && lost.contains(&playback.id) {
                 self.last_sound = Some(playback.sent_end);
                 let possible = playback.sent;
-                self.end(playback, possible, PlaybackEndedBy::MarksLost);
+                self.end(playback, possible, possible, PlaybackEndedBy::MarksLost);
             } else {
                 kept.push_back(playback);
             }
@@ -430,13 +449,14 @@ impl PlaybackClock {
         self.end_the_cleared();
         for playback in std::mem::take(&mut self.live) {
             let possible = self.possible_by_clock(&playback, at);
-            self.end(playback, possible, PlaybackEndedBy::StreamEnded);
+            let at_most = at_most(&playback, at);
+            self.end(playback, possible, at_most, PlaybackEndedBy::StreamEnded);
         }
         self.marks.clear();
     }
 
     /// The next finished story, in the order of their ends.
-    pub fn take_ended(&mut self) -> Option<PlaybackEnd> {
+    pub fn take_ended(&mut self) -> Option<EndedPlayback> {
         self.ended.pop_front()
     }
 
@@ -461,25 +481,25 @@ impl PlaybackClock {
             let Some(playback) = self.live.pop_front() else { break };
             self.last_sound = Some(at);
             let possible = playback.proven;
-            self.end(playback, possible, PlaybackEndedBy::Played);
+            self.end(playback, possible, possible, PlaybackEndedBy::Played);
         }
     }
 
     fn end_the_cleared(&mut self) {
         if let Some(clearing) = self.clearing.take() {
-            for (playback, mut possible) in clearing.playbacks {
+            for ClearedPlayback { playback, mut possible, at_most } in clearing.playbacks {
                 // A mark that never came back, of audio that was due to have played before the clear: it may have been.
                 let lost = clearing.marks.iter().filter(|mark| mark.playback == playback.id);
                 for mark in lost.filter(|mark| mark.due <= clearing.cleared_at) {
                     possible = possible.max(mark.offset);
                 }
-                self.end(playback, possible, PlaybackEndedBy::Cleared);
+                self.end(playback, possible, at_most, PlaybackEndedBy::Cleared);
             }
         }
     }
 
-    fn end(&mut self, playback: Playback, possible: Samples, how: PlaybackEndedBy) {
-        self.ended.push_back(PlaybackEnd {
+    fn end(&mut self, playback: Playback, possible: Samples, at_most: Samples, how: PlaybackEndedBy) {
+        let end = PlaybackEnd {
             playback: playback.id,
             response: playback.response,
             proven: playback.proven,
@@ -487,6 +507,12 @@ impl PlaybackClock {
             total: playback.whole.then_some(playback.received),
             received: playback.received,
             how,
-        });
+        };
+        self.ended.push_back(EndedPlayback { end, at_most: at_most.max(possible) });
     }
+}
+
+/// By the clock of what was sent alone.
+fn at_most(playback: &Playback, at: CallTime) -> Samples {
+    playback.sent.saturating_sub(Samples::in_duration(playback.sent_end.since(at.plus_ms(CLEAR_JITTER_MS))))
 }

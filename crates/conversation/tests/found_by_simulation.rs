@@ -202,3 +202,20 @@ fn r3_a_cut_at_the_very_end_without_any_echo_leaves_no_news() {
     let story = stage.story("dlv_1");
     assert!(matches!(story.last(), Some(DeliveryChange::Unproven { .. })), "{story:?}");
 }
+
+/// And after a clear that may have been slow on its way: its echoes prove nothing, either way.
+#[test]
+fn r3_a_cut_that_may_have_come_after_the_end_leaves_no_news() {
+    let mut stage = Stage::answered();
+    stage.carrier.delay_ms = 150;
+    stage.run(1_000);
+    stage.work(WorkEvent::DeliveryReady(brief("dlv_1", "op_1")));
+    stage.run(1_000);
+    stage.say(420);
+    stage.run(150);
+    stage.speak(400);
+    stage.run(1_000);
+    assert_eq!(stage.clears(), 1);
+    let story = stage.story("dlv_1");
+    assert!(matches!(story.last(), Some(DeliveryChange::Unproven { .. })), "{story:?}");
+}

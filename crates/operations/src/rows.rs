@@ -49,10 +49,10 @@ pub trait Rows: Send {
     fn due_operations<'a>(&'a mut self, tool: &'a ToolName, now: WallTime, limit: u32) -> Row<'a, Vec<Operation>>;
     /// Unknown ones with `next_due_at <= now`. By due time, then id.
     fn due_look_ups(&mut self, now: WallTime, limit: u32) -> Row<'_, Vec<Operation>>;
-    /// Admitted or retryable ones with `deadline_at <= now`. By deadline, then id.
-    fn overdue_operations(&mut self, now: WallTime, limit: u32) -> Row<'_, Vec<Operation>>;
-    /// Running and unknown ones, by id: what a restart has to look at.
-    fn unsettled_operations(&mut self) -> Row<'_, Vec<Operation>>;
+    /// The first admitted or retryable one with `deadline_at <= now`. By deadline, then id.
+    fn overdue_operation(&mut self, now: WallTime) -> Row<'_, Option<Operation>>;
+    /// Running and unknown ones, by id: what a restart has to look at. Ids only, since settling one may change others.
+    fn unsettled_operations(&mut self) -> Row<'_, Vec<OperationId>>;
     /// The first time after `now` at which one of the lists above may grow by itself.
     fn next_due(&mut self, now: WallTime) -> Row<'_, Option<WallTime>>;
     /// Waiting and running operations of one tool, or of all.

@@ -176,16 +176,15 @@ impl Rows for MemoryRows<'_> {
         });
         done(first_due(found, limit))
     }
-    fn overdue_operations(&mut self, now: WallTime, limit: u32) -> Row<'_, Vec<Operation>> {
-        let mut found = self.operations_where(|operation| operation.is_waiting() && operation.deadline_at <= now);
-        found.sort_by(|a, b| (a.deadline_at, &a.id).cmp(&(b.deadline_at, &b.id)));
-        found.truncate(limit as usize);
-        done(found)
+    fn overdue_operation(&mut self, now: WallTime) -> Row<'_, Option<Operation>> {
+        let overdue = |operation: &&Operation| operation.is_waiting() && operation.deadline_at <= now;
+        let found = self.tables.operations.values().filter(overdue);
+        done(found.min_by(|a, b| (a.deadline_at, &a.id).cmp(&(b.deadline_at, &b.id))).cloned())
     }
-    fn unsettled_operations(&mut self) -> Row<'_, Vec<Operation>> {
-        done(self.operations_where(|operation| {
-            matches!(operation.status, OperationStatus::Running | OperationStatus::Unknown)
-        }))
+    fn unsettled_operations(&mut self) -> Row<'_, Vec<OperationId>> {
+        let unsettled =
+            |operation: &&Operation| matches!(operation.status, OperationStatus::Running | OperationStatus::Unknown);
+        done(self.tables.operations.values().filter(unsettled).map(|operation| operation.id.clone()).collect())
     }
     fn next_due(&mut self, now: WallTime) -> Row<'_, Option<WallTime>> {
         let mut next: Option<WallTime> = None;

@@ -39,6 +39,12 @@ fn seeds_that_broke_a_promise_before_hold_now() {
         (4_844, "two urgent deliveries cut each other off without end (R14)"),
         (8_586, "a turn committed during a false start stayed open for ever"),
         (13_667, "the same, with a delivery waiting for the answer"),
+        (45_900, "a completion that was heard whole while a slow clear was on its way was told again as news (R3)"),
+        (60_943, "the same"),
+        (85_926, "the simulator did not count an outcome that a joining call was answered with (R11)"),
+        (86_071, "an answer given up after three creates without a word counted as cut by the caller (B3)"),
+        (118_537, "\"not confirmed yet\" counted as a completion (R3)"),
+        (442_337, "a desk that a slower opening of an older stream shut out was not woken"),
         (23_418, "a completion heard to its end was told again as news after the stream broke (R3)"),
     ] {
         let outcome = World::run(seed, &Options::default());

@@ -13,7 +13,8 @@ const EXPIRE_AT_ONCE: u32 = 64;
 /// Closes what is overdue, takes what is due, and says when to come back.
 pub async fn claim(rows: &mut dyn Rows, ask: &Claim) -> Result<Claimed, StoreError> {
     let mut claimed = Claimed::default();
-    for mut operation in rows.overdue_operations(ask.now, EXPIRE_AT_ONCE).await? {
+    for _ in 0..EXPIRE_AT_ONCE {
+        let Some(mut operation) = rows.overdue_operation(ask.now).await? else { break };
         let from = operation.status;
         operation.expire(ask.now)?;
         claimed.expired.push(settle(rows, operation, Some(from), ask.now).await?);

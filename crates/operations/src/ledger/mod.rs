@@ -1,6 +1,9 @@
 //! The verbs: what each transaction reads, decides and writes. One implementation for every store.
 //!
 //! A verb decides before it writes wherever it can, and returns an error only for what must roll the transaction back.
+//!
+//! A change may reach further than its own row: a batch that drains marks all its members as told. So a loop that settles
+//! operations reads each one when its turn comes; a list read before the loop would write back what the first change undid.
 
 mod admit;
 mod deliver;

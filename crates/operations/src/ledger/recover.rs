@@ -21,7 +21,8 @@ pub async fn recover(rows: &mut dyn Rows, now: WallTime) -> Result<RecoveryRepor
         report.deliveries_uncertain += uncertain;
         report.deliveries_created += created.len() as u32;
     }
-    for mut operation in rows.unsettled_operations().await? {
+    for id in rows.unsettled_operations().await? {
+        let Some(mut operation) = rows.operation(&id).await? else { continue };
         let from = operation.status;
         let attempt = rows.attempt(&operation.id, operation.fence).await?;
         let sent = attempt.as_ref().is_some_and(|attempt| attempt.sent_at.is_some());

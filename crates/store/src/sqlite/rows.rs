@@ -153,18 +153,19 @@ impl Rows for SqliteRows<'_> {
         .bind(limit);
         Box::pin(self.all(sql, codec::operation))
     }
-    fn overdue_operations(&mut self, now: WallTime, limit: u32) -> Row<'_, Vec<Operation>> {
+    fn overdue_operation(&mut self, now: WallTime) -> Row<'_, Option<Operation>> {
         let sql = sqlx::query(
             "SELECT * FROM operations WHERE status IN ('admitted', 'failed_retryable') AND deadline_at <= $1
-             ORDER BY deadline_at, operation_id LIMIT $2",
+             ORDER BY deadline_at, operation_id LIMIT 1",
         )
-        .bind(now.0)
-        .bind(limit);
-        Box::pin(self.all(sql, codec::operation))
+        .bind(now.0);
+        Box::pin(self.one(sql, codec::operation))
     }
-    fn unsettled_operations(&mut self) -> Row<'_, Vec<Operation>> {
-        let sql = sqlx::query("SELECT * FROM operations WHERE status IN ('running', 'unknown') ORDER BY operation_id");
-        Box::pin(self.all(sql, codec::operation))
+    fn unsettled_operations(&mut self) -> Row<'_, Vec<OperationId>> {
+        let sql = sqlx::query(
+            "SELECT operation_id FROM operations WHERE status IN ('running', 'unknown') ORDER BY operation_id",
+        );
+        Box::pin(self.all(sql, |row| first_text(row).map(OperationId)))
     }
     fn next_due(&mut self, now: WallTime) -> Row<'_, Option<WallTime>> {
         let sql = sqlx::query(

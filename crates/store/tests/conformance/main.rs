@@ -55,6 +55,8 @@ on_every_store![
     recovery_follows_the_effect_class,
     recovery_seals_the_batches_of_the_dead_and_drains_them,
     an_absent_effect_is_tried_again_and_then_corrected,
+    members_that_expire_together_are_each_changed_as_the_other_left_them,
+    recovery_finds_each_member_as_the_one_before_left_it,
     a_session_can_be_told_again_what_it_missed,
     the_audit_names_every_move_and_no_argument,
 ];
@@ -475,6 +477,48 @@ async fn an_absent_effect_is_tried_again_and_then_corrected(mut b: Bench) {
     let history = b.history(&s).await;
     assert_eq!(history.operations[0].operation.told, Some(OperationStatus::Committed));
     assert_eq!(history.operations[0].operation.attempts, 2);
+}
+
+/// Two mutations of one batch whose answers were lost.
+async fn two_without_an_answer(b: &mut Bench, s: &operations::SessionRecord) -> [operations::Operation; 2] {
+    let mut claimed = Vec::new();
+    for n in [1, 2] {
+        let operation = b.created(s, 1, EffectClass::Lookup, json!({"n": n})).await;
+        claimed.push(b.claimed(&operation.id).await);
+    }
+    b.seal(s, 1).await;
+    claimed.try_into().unwrap()
+}
+
+async fn members_that_expire_together_are_each_changed_as_the_other_left_them(mut b: Bench) {
+    let s = b.open("CA1", "+1", true).await.session;
+    let pair = two_without_an_answer(&mut b, &s).await;
+    for claimed in &pair {
+        b.finish(claimed, unclear()).await;
+    }
+    b.pass(6_000);
+    for _ in &pair {
+        let asked = b.look_up().await;
+        b.finish_look_up(&asked, LookUpAnswer::Absent).await;
+    }
+    let before = b.operation(&s, &pair[1].id).await;
+    assert_eq!(before.status, OperationStatus::FailedRetryable);
+    b.pass(60_000);
+    assert_eq!(b.claim().await.expired.len(), 2);
+    let after = b.operation(&s, &pair[1].id).await;
+    assert_eq!(after.told, Some(OperationStatus::FailedFinal));
+    assert_eq!(after.version, before.version + 3, "told with the first, expired, told again");
+}
+
+async fn recovery_finds_each_member_as_the_one_before_left_it(mut b: Bench) {
+    let s = b.open("CA1", "+1", true).await.session;
+    let [running, unknown] = two_without_an_answer(&mut b, &s).await;
+    assert!(b.finish(&unknown, unclear()).await.delivery.is_none(), "the other member is still at work");
+    assert_eq!(b.store.recover(b.now).await.unwrap().deliveries_created, 1);
+    for id in [&running.id, &unknown.id] {
+        let left = b.operation(&s, id).await;
+        assert_eq!((left.status, left.told), (OperationStatus::Unknown, Some(OperationStatus::Unknown)), "{id}");
+    }
 }
 
 async fn a_session_can_be_told_again_what_it_missed(mut b: Bench) {

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use testkit::world::{Fault, Faults, Options, World, shrink};
 
+/// Every so many worlds are run twice, to see whether all comes out the same.
+const AGAIN_EVERY: u64 = 16;
+
 const USAGE: &str = "\
 usage: sim --seeds A..B [--keep-going]
        sim --seed N [--without FAULT,..] [--skip ACT,..] [--end-ms MS]
@@ -86,7 +89,15 @@ fn hunt(from: u64, to: u64, keep_going: bool) -> ExitCode {
         let outcome = World::run(seed, &Options::default());
         steps += outcome.steps;
         calls += u64::from(outcome.calls);
-        if let Some(broken) = outcome.violations.first() {
+        if seed % AGAIN_EVERY == 0
+            && World::run(seed, &Options::default()).hash_of_all_commands != outcome.hash_of_all_commands
+        {
+            failed += 1;
+            println!("{seed} R13: the same seed gave other commands");
+            if !keep_going {
+                return ExitCode::FAILURE;
+            }
+        } else if let Some(broken) = outcome.violations.first() {
             failed += 1;
             if keep_going {
                 println!("{seed} {}: {}", broken.rule, broken.what);

@@ -6,16 +6,17 @@ use super::process::{Reply, Verb};
 use super::queue::Micros;
 use operations::attempt::{AttemptEnd, AttemptKind};
 use operations::audit::AuditKind;
+use operations::batch::can_be_told;
 use operations::delivery::DeliveryKind;
 use operations::operation::may_become;
 use operations::store::{Admission, Finished, MarkedSent, SavedDelivery, StoreError};
 use operations::{BatchState, Operation};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::MemoryStore;
 use store::memory::Tables;
 use vocab::delivery::DeliveryState;
 use vocab::effect::{EffectClass, OperationStatus};
-use vocab::{BatchId, DeliveryId, OperationId, SessionId};
+use vocab::{DeliveryId, OperationId, SessionId};
 
 type Broken = Option<(&'static str, String)>;
 
@@ -27,8 +28,8 @@ pub struct Checks {
     audited_deliveries: BTreeMap<DeliveryId, String>,
     deliveries: BTreeMap<DeliveryId, (DeliveryState, u32, Micros)>,
     audit_seen: usize,
-    /// Batches whose final delivery was truly heard from its first to its last sample, as news.
-    told: BTreeMap<BatchId, u32>,
+    /// Outcomes that were truly heard from their first to their last sample, as news.
+    told: BTreeSet<(OperationId, String)>,
 }
 
 impl Checks {
@@ -73,6 +74,7 @@ impl Checks {
                 return Some(("6e.5", format!("attached to {} with other arguments", there.id)));
             }
             self.audit(tables)
+                .or_else(|| queue(tables, reply))
                 .or_else(|| self.operations(tables, backend, verb))
                 .or_else(|| self.deliveries(tables, now))
                 .or_else(|| batches(tables))
@@ -184,6 +186,15 @@ impl Checks {
         for (id, row) in &tables.deliveries {
             match self.deliveries.get(id).copied() {
                 None => {
+                    let first = tables.batches.get(&row.batch).is_some_and(|batch| batch.deliveries == 1);
+                    let at_work = tables
+                        .operations
+                        .values()
+                        .find(|member| member.batch == row.batch && !can_be_told(member.status))
+                        .filter(|_| first);
+                    if let Some(member) = at_work {
+                        return Some(("R3", format!("{id} is final, and {} is still at work", member.id)));
+                    }
                     self.deliveries.insert(id.clone(), (row.state, row.version, now));
                 }
                 Some((_, version, _)) if version == row.version => {}
@@ -232,19 +243,20 @@ impl Checks {
         })
     }
 
-    /// These were heard from the first sample to the last, as news.
+    /// These were heard from the first sample to the last, as news. An outcome is news once; that one was unknown, or still at
+    /// work, is no outcome.
     pub fn told_to_the_end(&mut self, store: &MemoryStore, told: Vec<DeliveryId>) -> Broken {
-        let finals = |id: &DeliveryId| {
-            store.look(|tables| {
-                tables.deliveries.get(id).map(|row| (row.batch.clone(), row.kind == DeliveryKind::Final))
-            })
-        };
         for id in told {
-            if let Some((batch, true)) = finals(&id) {
-                let count = self.told.entry(batch.clone()).or_default();
-                *count += 1;
-                if *count > 1 {
-                    return Some(("R3", format!("the completion of {batch} was heard {count} times as news ({id})")));
+            let outcomes: Vec<(OperationId, String)> = store.look(|tables| {
+                let row = tables.deliveries.get(&id);
+                row.into_iter()
+                    .flat_map(|row| row.operations.iter().cloned().zip(row.text.lines().map(String::from)))
+                    .collect()
+            });
+            for (operation, outcome) in outcomes {
+                let is_final = !outcome.contains("not confirmed yet") && !outcome.contains("not done yet");
+                if is_final && !self.told.insert((operation, outcome.clone())) {
+                    return Some(("R3", format!("{id} is heard as news, and \"{outcome}\" was heard before")));
                 }
             }
         }
@@ -292,6 +304,17 @@ fn is_in_force(operation: &Operation) -> bool {
         && !matches!(operation.status, OperationStatus::FailedFinal | OperationStatus::Cancelled)
 }
 
+/// Those that wait and those that run share one bound.
+fn queue(tables: &Tables, reply: &Result<Reply, StoreError>) -> Broken {
+    let Ok(Reply::Admission(Admission::Created(new))) = reply else { return None };
+    let contract = super::catalog().contract(&new.tool)?;
+    let is_queued =
+        |row: &&Operation| row.tool == new.tool && (row.is_waiting() || row.status == OperationStatus::Running);
+    let queued = tables.operations.values().filter(is_queued).count() as u32;
+    let room = contract.max_running + contract.max_queued;
+    (queued > room).then(|| ("R14", format!("{} is admitted as number {queued} of {room}", new.id)))
+}
+
 fn batches(tables: &Tables) -> Broken {
     for (id, batch) in &tables.batches {
         let of_batch = || tables.deliveries.values().filter(|delivery| delivery.batch == *id);
@@ -311,6 +334,12 @@ fn batches(tables: &Tables) -> Broken {
             return Some(("R3", format!("{id} has {finals} final deliveries")));
         }
     }
+    for (id, row) in &tables.operations {
+        let drained = tables.batches.get(&row.batch).is_some_and(|batch| batch.state == BatchState::Drained);
+        if drained && can_be_told(row.status) && row.told != Some(row.status) {
+            return Some(("6e.8", format!("{id} is {}, and what was told is {:?}", row.status.as_str(), row.told)));
+        }
+    }
     None
 }
 
@@ -324,7 +353,7 @@ fn revision(tables: &Tables) -> u64 {
     rows + counts as u64 + tables.audit.len() as u64
 }
 
-fn status_of(text: &str) -> Option<OperationStatus> {
+pub fn status_of(text: &str) -> Option<OperationStatus> {
     use OperationStatus as S;
     [S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled]
         .into_iter()

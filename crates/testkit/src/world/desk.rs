@@ -73,16 +73,17 @@ impl World {
             told_status: BTreeMap::new(),
             last_told: self.now,
         };
-        match self.process.mailboxes.get(&session).copied() {
-            Some(other) if self.process.desks[other].epoch > desk.epoch => desk.superseded = true,
-            other => {
-                if let Some(other) = other {
-                    self.process.desks[other].superseded = true;
-                }
-                self.process.mailboxes.insert(session.clone(), place);
-            }
+        let other = self.process.mailboxes.get(&session).copied();
+        desk.superseded = other.is_some_and(|other| self.process.desks[other].epoch > desk.epoch);
+        let shut_out = other.filter(|_| !desk.superseded);
+        if !desk.superseded {
+            self.process.mailboxes.insert(session.clone(), place);
         }
         self.process.desks.push(desk);
+        if let Some(other) = shut_out {
+            self.process.desks[other].superseded = true;
+            self.desk_goes_on(other);
+        }
         self.ask_store(Who::Desk(place), Verb::Missed(session), DESK_TRIES);
         place
     }

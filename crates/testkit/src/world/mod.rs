@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | R1, 6e.10 | directions, an output or a fact claim `committed` for an operation that is not; a row is committed and the backend knows of no effect; a caution is missing | `truth`, `checks` |
 //! | R2, 6e.1 | a key has two effects; two operations of one intent are in force; one told as failed has happened | `process`, `checks` |
-//! | R3, 6e.8 | a batch has two final deliveries, or one before it drained; its completion was truly heard twice as news | `checks` |
+//! | R3, 6e.8 | a batch has two final deliveries, or one before it drained; an outcome was truly heard twice as news | `checks` |
 //! | R4 | sound of a response that nobody asked for, or that was cut, is kept or sent; we speak of our own accord into speech | `truth` |
 //! | R5, 6e.9 | an operation's status is moved by anything but the executor's verbs | `checks` |
 //! | R6 | the history, or a cut of the model's item, holds more than was truly heard | `truth` |
@@ -23,9 +23,9 @@
 //! | R8 | a row is gone; a delivery that is news for ever is dropped; an offer is spoken without its text | `checks`, `truth` |
 //! | R9 | a delivery is spoken after its time | `truth` |
 //! | R11 | an outcome is not handed to the model in the step that learns of it; a response is asked for while the model does not know an open delivery; a call gets no output, two, or one that is no JSON | `truth` |
-//! | R12 | anything is cancelled: no code can do that yet | `checks` |
-//! | R13 | the same seed gives other commands | `tests/world.rs` |
-//! | R14 | time stands still; more creates in a second than any wait explains | `engine`, `truth` |
+//! | R12 | anything is cancelled, or told to be: no code can do that yet | `checks`, `truth` |
+//! | R13 | the same seed gives other commands | `tests/world.rs`, `bin/sim.rs` |
+//! | R14 | time stands still; more creates in a second than any wait explains; more tool calls of a response, more of a tool in the queue, more sound in the carrier's buffer than allowed | `engine`, `truth`, `checks` |
 //! | B1, B2, B8, B11 | `listening` is published while a call has no output or the line sounds | `truth`, the core's own invariant |
 //! | B3 | `listening` is published after the caller cut an answer to tool outputs, before the next answer | `truth` |
 //! | B5 | a transcript alone changes the public state | `stream` |

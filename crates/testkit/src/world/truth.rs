@@ -1,6 +1,7 @@
 //! What truly happened on one stream, kept beside the core and never shown to it: what each response was asked to say, what
 //! of it the caller heard, what the model was told. The core's claims are measured against it.
 
+use super::checks::status_of;
 use super::engine::World;
 use super::line::Line;
 use super::model::Model;
@@ -8,7 +9,9 @@ use super::plan::Fault;
 use super::queue::{MS, Micros};
 use conversation::history::Entry;
 use conversation::{AgentState, Command, Decision, Purpose};
+use operations::batch::can_be_told;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vocab::audio::FRAME_BYTES;
 use vocab::delivery::{DeliveryChange, DeliveryState};
 use vocab::effect::{OperationStatus, Priority};
 use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
@@ -17,6 +20,8 @@ use vocab::{DeliveryId, ModelItemId, ModelResponseId, OperationId, PlaybackId, P
 
 /// Creates within a second; a model that fails at once is asked three times within it.
 const MOST_CREATES_A_SECOND: usize = 12;
+/// Tool calls of one response that may become work.
+const MOST_PROPOSALS: u32 = 8;
 /// The words that say that something is no news.
 const HEDGE: &str = "The caller may already have heard this";
 
@@ -32,6 +37,7 @@ pub struct Asked {
     received: Samples,
     sent: Samples,
     end: Option<ResponseEnd>,
+    proposals: u32,
 }
 
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub struct Truth {
     /// Outputs for each call of the model.
     calls: BTreeMap<ProviderCallId, u32>,
     creates: VecDeque<Micros>,
+    /// When the carrier's buffer runs dry, as far as the sender can know.
+    fed_until: Micros,
     /// An answer to tool outputs was cut before it was heard.
     cut_answer: Option<ResponseId>,
 }
@@ -103,6 +111,17 @@ impl Truth {
         });
         self.in_model.insert(operation.clone());
         (!told).then(|| format!("{operation} is {} and the model is not told", status.as_str()))
+    }
+
+    /// An output may carry an outcome: of a call that joined an operation which had settled.
+    fn output_tells(&mut self, output: &str) {
+        let output: serde_json::Value = serde_json::from_str(output).unwrap_or_default();
+        let status = output["status"].as_str().and_then(status_of);
+        if let (Some(id), Some(status)) = (output["operation_id"].as_str(), status)
+            && can_be_told(status)
+        {
+            self.in_model.insert(OperationId::new(id));
+        }
     }
 
     /// Nothing is on its way to the model that a response of its own could be mistaken for.
@@ -185,16 +204,36 @@ impl World {
                 }
                 None
             }
-            Command::Explain(Decision::ResponseEnded { response, end: ResponseEnd::Failed { code } }) => {
-                // Not cut by the caller: what a failure leaves is a delivery (B4).
-                if code == "stalled" && truth.cut_answer == Some(*response) {
-                    truth.cut_answer = None;
-                }
+            // Not cut by the caller: what a failure leaves is a delivery (B4).
+            Command::Explain(Decision::ResponseEnded { response, end: ResponseEnd::Failed { code } })
+                if code == "stalled" =>
+            {
+                truth.cut_answer = truth.cut_answer.filter(|cut| cut != response);
+                None
+            }
+            Command::Explain(Decision::AnswerAbandoned { response }) => {
+                truth.cut_answer = truth.cut_answer.filter(|cut| cut != response);
                 None
             }
             Command::KeepAudio { playback, from } => truth.audio_kept(&stream.model, *playback, *from),
-            Command::SendAudio { playback, from, to } => truth.audio_sent(*playback, *from, *to),
+            Command::SendAudio { playback, from, to } => {
+                let frames = (*to - *from).0.div_ceil(FRAME_BYTES as u32);
+                truth.fed_until = truth.fed_until.max(now) + u64::from(frames) * 20 * MS;
+                // The silence that fills the last frame comes on top.
+                let lead = (u64::from(self.plan.policy.playback.lead_ms) + 20) * MS;
+                truth.audio_sent(*playback, *from, *to).or((truth.fed_until > now + lead).then(|| {
+                    ("R14", format!("{playback}: {} ms lie in the carrier's buffer", (truth.fed_until - now) / MS))
+                }))
+            }
+            Command::Work(WorkCommand::Propose(proposal)) => {
+                truth.asked.get_mut(&proposal.response).and_then(|asked| {
+                    asked.proposals += 1;
+                    (asked.proposals > MOST_PROPOSALS)
+                        .then(|| ("R14", format!("{} proposes {} tool calls", proposal.response, asked.proposals)))
+                })
+            }
             Command::ClearPlayback => {
+                truth.fed_until = now;
                 truth.cleared = truth.by_playback.keys().next_back().copied();
                 None
             }
@@ -206,6 +245,7 @@ impl World {
                 None
             }
             Command::Model(ModelCommand::SubmitToolOutput { provider_call, output }) => {
+                truth.output_tells(output);
                 let garbled = serde_json::from_str::<serde_json::Value>(output)
                     .is_err()
                     .then(|| ("R11", format!("the output of {provider_call} is no JSON: {output}")));
@@ -268,6 +308,8 @@ impl World {
         });
         if let Some(early) = early {
             self.violated("R1", format!("the model is told that {early} is committed and it is not"));
+        } else if text.contains("cancelled") {
+            self.violated("R12", format!("nothing can be cancelled, and the model is told: {text}"));
         } else if let Some((rule, what)) = twice {
             self.violated(rule, what);
         }
@@ -307,6 +349,9 @@ impl World {
                 }
                 if row.all_committed && row.operations.iter().any(uncommitted) {
                     return Some(("R1", "claims a success that is not committed".into()));
+                }
+                if row.text.contains("cancelled") {
+                    return Some(("R12", "tells of a cancellation, and nothing can be cancelled".into()));
                 }
                 if !row.all_committed && !directions.contains("claim no success") {
                     return Some(("R1", "is not all committed, and the directions do not say so".into()));
@@ -349,6 +394,7 @@ impl World {
                 received: Samples::ZERO,
                 sent: Samples::ZERO,
                 end: None,
+                proposals: 0,
             },
         );
         if let Some((rule, what)) = broken {
