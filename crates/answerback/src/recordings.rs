@@ -54,10 +54,7 @@ fn replays(recording: &std::path::Path, times: u32) -> anyhow::Result<Option<u64
         Some(Tail::Open) => "ends after a whole line: the process was ended".to_owned(),
         Some(Tail::Torn { line, .. }) => format!("ends inside line {line}: the process was ended"),
     };
-    outln!(
-        "{name}: no drift in {} steps ({call_s:.1} s of call{often}) in {took:.2} s; the log {tail}",
-        report.steps
-    );
+    outln!("{name}: no drift in {} steps ({call_s:.1} s of call{often}) in {took:.2} s; the log {tail}", report.steps);
     Ok(Some(report.steps))
 }
 

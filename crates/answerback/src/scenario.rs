@@ -55,9 +55,6 @@ pub(crate) fn from_call(args: &FromCallArgs) -> anyhow::Result<ExitCode> {
     if other == 0 {
         return Ok(FINE);
     }
-    outln!(
-        "{other} of {} did not come out as recorded: mend these files, or loosen what they expect.",
-        outcomes.len()
-    );
+    outln!("{other} of {} did not come out as recorded: mend these files, or loosen what they expect.", outcomes.len());
     Ok(FAILED)
 }
