@@ -201,7 +201,7 @@ impl<'a> Pass<'a> {
                 }
                 self.facts.briefs.push(brief.clone());
             }
-            WorkEvent::SaveRefused { save, .. } => {
+            WorkEvent::SaveRefused { save, .. } | WorkEvent::SaveFailed { save, .. } => {
                 self.saving.remove(save);
             }
             WorkEvent::Saved { save } => {

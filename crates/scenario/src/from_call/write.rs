@@ -317,7 +317,6 @@ fn backend(out: &mut String, facts: &Facts) -> std::fmt::Result {
                     OperationStatus::FailedFinal
                     | OperationStatus::FailedRetryable
                     | OperationStatus::Cancelled
-                    | OperationStatus::Requested
                     | OperationStatus::Admitted
                     | OperationStatus::Running => {
                         let why = words.split('{').next().unwrap_or_default().trim();
