@@ -11,7 +11,6 @@ use phone::twilio::{Inbound, SocketConfig, TwilioSocket};
 use recording::{AGENT_FILE, CALLER_FILE, Header, Tail, ToolFacts};
 use serde_json::{Value, json};
 use std::fs;
-use std::future::pending;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
