@@ -3,6 +3,7 @@
 //!
 //! Absent on purpose: nothing here writes to the tree, and nothing needs a network.
 
+pub mod mutations;
 pub mod tidy;
 pub mod tree;
 

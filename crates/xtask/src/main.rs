@@ -1,5 +1,7 @@
 //! `cargo xtask <verb>`: the habits of the house, each under one name. No verb prints the list.
 
+mod mutate;
+
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,13 +16,15 @@ usage: cargo xtask <verb>
   fmt    format every crate
   lint   clippy on every target of every crate; a warning is an error
   sim    simulated worlds by seed, built for speed: `sim --seeds 0..100000`, or one with its timeline: `sim --seed 7`
+  mutate deliberate faults, one at a time in a copy of the tree, and who notices: `mutate`, `mutate R3`
   test   all of it, as CI runs it: format, tidy, lint, build, doc tests, tests
 ";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let verb = words.next();
-    let rest: Vec<String> = if verb.as_deref() == Some("sim") { words.by_ref().collect() } else { Vec::new() };
+    let takes_words = matches!(verb.as_deref(), Some("sim" | "mutate"));
+    let rest: Vec<String> = if takes_words { words.by_ref().collect() } else { Vec::new() };
     let more = words.next();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let done = match (verb.as_deref(), more) {
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
         (Some("lint"), None) => lint(&root),
         (Some("test"), None) => test(&root),
         (Some("sim"), _) => sim(&root, &rest),
+        (Some("mutate"), _) => mutate::mutate(&root, &rest),
         (Some("help" | "--help" | "-h"), None) => {
             print!("{VERBS}");
             return ExitCode::SUCCESS;

@@ -38,3 +38,28 @@ fn the_files_that_the_architecture_names_exist() {
         assert!(is_there, "ARCHITECTURE.md names `{name}`, which no tracked file ends with");
     }
 }
+
+/// Each rule is broken on purpose at least twice, each place is still there, and the result is written down.
+#[test]
+fn the_deliberate_faults_fit_the_code() {
+    let tree = tree();
+    let mutations = xtask::mutations::read(&tree).unwrap_or_else(|why| panic!("{why}"));
+    for rule in 1..=14 {
+        let count = mutations.iter().filter(|mutation| mutation.rule == format!("R{rule}")).count();
+        assert!(count >= 2, "R{rule} is broken {count} times");
+    }
+    let scenarios: Vec<&str> =
+        tree.files.iter().filter(|file| file.path.starts_with("tests/scenarios/")).map(xtask::File::name).collect();
+    let caught_by: Vec<&str> = mutations.iter().flat_map(|one| one.caught_by.iter().map(String::as_str)).collect();
+    for name in &caught_by {
+        let is_there = *name == xtask::mutations::SIMULATOR || scenarios.iter().any(|file| file.starts_with(name));
+        assert!(is_there, "no scenario is called {name}");
+    }
+    for file in scenarios.iter().filter(|file| file.starts_with('s')) {
+        assert!(caught_by.iter().any(|name| file.starts_with(name)), "{file} is held against no deliberate fault");
+    }
+    let result = tree.find("docs/mutations.md").expect("the result is written down").text();
+    for mutation in &mutations {
+        assert!(result.contains(&mutation.breaks), "docs/mutations.md does not name: {}", mutation.breaks);
+    }
+}
