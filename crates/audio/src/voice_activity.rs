@@ -63,7 +63,7 @@ fn network_threshold() -> f32 {
 
 impl Default for Detector {
     fn default() -> Self {
-        Self::Webrtc { mode: Aggressiveness::default() }
+        Self::Cascade { threshold: NETWORK_THRESHOLD }
     }
 }
 

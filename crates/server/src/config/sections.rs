@@ -299,7 +299,7 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
     }
     let s = main.section("audio");
     let kinds = [("cascade", Kind::Cascade), ("webrtc", Kind::Webrtc), ("earshot", Kind::Earshot)];
-    let kind = s.choice("detector", "webrtc", &kinds);
+    let kind = s.choice("detector", "cascade", &kinds);
     let other = |key: &str, owners: &str| {
         // A detector that is misspelt owns no key.
         if s.has(key) && kind.is_some() {
@@ -308,7 +308,7 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
         }
     };
     let detector = match kind {
-        Some(Kind::Webrtc) | None => {
+        Some(Kind::Webrtc) => {
             let mode = s.choice(
                 "mode",
                 "very_aggressive",
@@ -326,7 +326,7 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
             other("mode", "\"webrtc\"");
             Detector::Earshot { threshold: s.share_or("threshold", NETWORK_THRESHOLD) }
         }
-        Some(Kind::Cascade) => {
+        Some(Kind::Cascade) | None => {
             other("mode", "\"webrtc\"");
             Detector::Cascade { threshold: s.share_or("threshold", NETWORK_THRESHOLD) }
         }
