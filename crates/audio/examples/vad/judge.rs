@@ -100,8 +100,8 @@ impl SpeechScore {
             if found.is_some() {
                 let mut speech_until = None;
                 let mut ended = false;
-                for frame in first..(next / FRAME_BYTES).min(heard.len()) {
-                    if heard[frame].speech {
+                for (frame, now) in heard.iter().enumerate().take(next / FRAME_BYTES).skip(first) {
+                    if now.speech {
                         speech_until = Some(end_of(frame));
                     }
                     let quiet_ms = end_of(frame) - speech_until.unwrap_or(ms(spoken.start));

@@ -152,6 +152,9 @@ impl Condition {
     }
 }
 
+/// Name, tones together, and ms on and off.
+type Cadence = (&'static str, &'static [f32], &'static [(usize, usize)]);
+
 /// Sound without a caller, by name.
 fn noises(quiet: &Quiet, agent: &Line) -> Vec<(String, Vec<f32>)> {
     let mut draw = Draw(42);
@@ -169,7 +172,7 @@ fn noises(quiet: &Quiet, agent: &Line) -> Vec<(String, Vec<f32>)> {
     all.push(("DTMF 70 ms -13 dBFS".into(), noise::dtmf(SECONDS, 70, 60, -13.0, &mut draw)));
     all.push(("DTMF 300 ms -13 dBFS".into(), noise::dtmf(SECONDS, 300, 150, -13.0, &mut draw)));
     all.push(("DTMF 1 s -13 dBFS".into(), noise::dtmf(SECONDS, 1_000, 300, -13.0, &mut draw)));
-    let cadences: [(&str, &[f32], &[(usize, usize)]); 8] = [
+    let cadences: [Cadence; 8] = [
         ("ring-back 440+480 Hz", &[440.0, 480.0], &[(2_000, 4_000)]),
         ("ring-back 425 Hz", &[425.0], &[(1_000, 4_000)]),
         ("ring-back 400+450 Hz", &[400.0, 450.0], &[(400, 200), (400, 2_000)]),
