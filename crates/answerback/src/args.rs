@@ -111,6 +111,7 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DetectorName {
+    Cascade,
     Webrtc,
     Earshot,
 }

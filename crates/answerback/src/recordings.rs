@@ -4,13 +4,11 @@ use crate::args::{DetectorName, ExportArgs, ExportedVoice, RehearArgs, ReplayArg
 use crate::{FAILED, FINE};
 use anyhow::{Context, bail};
 use audio::Detector;
+use audio::voice_activity::{Aggressiveness, NETWORK_THRESHOLD};
 use recording::Tail;
 use replay::{Voice, find_recordings, replay_dir, scrub};
 use std::process::ExitCode;
 use std::time::Instant;
-
-/// The score that the network's author advises.
-const EARSHOT_THRESHOLD: f32 = 0.5;
 
 pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
@@ -60,8 +58,9 @@ fn replays(recording: &std::path::Path, times: u32) -> anyhow::Result<Option<u64
 
 pub(crate) fn rehear(args: &RehearArgs) -> anyhow::Result<ExitCode> {
     let detector = match args.detector {
-        DetectorName::Webrtc => Detector::default(),
-        DetectorName::Earshot => Detector::Earshot { threshold: EARSHOT_THRESHOLD },
+        DetectorName::Cascade => Detector::Cascade { threshold: NETWORK_THRESHOLD },
+        DetectorName::Webrtc => Detector::Webrtc { mode: Aggressiveness::default() },
+        DetectorName::Earshot => Detector::Earshot { threshold: NETWORK_THRESHOLD },
     };
     out!("{}", replay::rehear(&args.recording, detector)?);
     Ok(FINE)

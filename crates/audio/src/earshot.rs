@@ -12,28 +12,45 @@ const WINDOW: usize = 256;
 /// line noise; after 32 windows (0.5 s of sound, about 0.3 ms of work) 0.15 to 0.17, near the 0.12 to 0.14 of its end.
 const WARMING_WINDOWS: usize = 32;
 
-pub struct Earshot {
+/// The network, and what brings 8 kHz into it.
+pub(crate) struct Network {
     network: Box<::earshot::Detector>,
-    threshold: f32,
     doubler: Doubler,
     window: [i16; WINDOW],
     filled: usize,
-    last: bool,
 }
 
-impl Earshot {
-    /// `threshold` from 0 to 1: scores at and above it are speech.
-    pub fn new(threshold: f32) -> Self {
-        let mut earshot = Self {
+impl Network {
+    pub(crate) fn new() -> Self {
+        let mut network = Self {
             network: ::earshot::Detector::default_boxed(),
-            threshold,
             doubler: Doubler::new(),
             window: [0; WINDOW],
             filled: 0,
-            last: false,
         };
-        earshot.warm();
-        earshot
+        network.warm();
+        network
+    }
+
+    /// Takes one sample at 8 kHz. The score of the window that ends with it, from 0 to 1.
+    pub(crate) fn hear(&mut self, sample: f32) -> Option<f32> {
+        let (first, second) = self.doubler.double(sample);
+        // The window is even and two go in at once, so it fills exactly.
+        self.window[self.filled] = first;
+        self.window[self.filled + 1] = second;
+        self.filled += 2;
+        if self.filled < WINDOW {
+            return None;
+        }
+        self.filled = 0;
+        Some(self.network.predict_i16(&self.window))
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.network.reset();
+        self.doubler = Doubler::new();
+        self.filled = 0;
+        self.warm();
     }
 
     fn warm(&mut self) {
@@ -43,19 +60,25 @@ impl Earshot {
     }
 }
 
+pub struct Earshot {
+    network: Network,
+    threshold: f32,
+    last: bool,
+}
+
+impl Earshot {
+    /// `threshold` from 0 to 1: scores at and above it are speech.
+    pub fn new(threshold: f32) -> Self {
+        Self { network: Network::new(), threshold, last: false }
+    }
+}
+
 impl VoiceActivity for Earshot {
     fn hear(&mut self, samples: &[i16]) -> VoiceEvidence {
         let mut heard: Option<bool> = None;
         for &sample in samples {
-            let (first, second) = self.doubler.double(sample);
-            // The window is even and two go in at once, so it fills exactly.
-            self.window[self.filled] = first;
-            self.window[self.filled + 1] = second;
-            self.filled += 2;
-            if self.filled == WINDOW {
-                self.filled = 0;
-                let speech = self.network.predict_i16(&self.window) >= self.threshold;
-                heard = Some(heard.unwrap_or(false) || speech);
+            if let Some(score) = self.network.hear(f32::from(sample)) {
+                heard = Some(heard.unwrap_or(false) || score >= self.threshold);
             }
         }
         self.last = heard.unwrap_or(self.last);
@@ -64,10 +87,7 @@ impl VoiceActivity for Earshot {
 
     fn reset(&mut self) {
         self.network.reset();
-        self.doubler = Doubler::new();
-        self.filled = 0;
         self.last = false;
-        self.warm();
     }
 }
 
@@ -87,9 +107,9 @@ impl Doubler {
         Self { recent: [0.0; 8] }
     }
 
-    fn double(&mut self, sample: i16) -> (i16, i16) {
+    fn double(&mut self, sample: f32) -> (i16, i16) {
         self.recent.copy_within(1.., 0);
-        self.recent[7] = f32::from(sample);
+        self.recent[7] = sample;
         let r = &self.recent;
         let between =
             TAPS[0] * (r[3] + r[4]) + TAPS[1] * (r[2] + r[5]) + TAPS[2] * (r[1] + r[6]) + TAPS[3] * (r[0] + r[7]);
@@ -108,7 +128,7 @@ mod tests {
         let mut doubler = Doubler::new();
         let tone = |n: f32| 10_000.0 * (n * 1_000.0 * std::f32::consts::TAU / 8_000.0).sin();
         for n in 0..400 {
-            let (even, odd) = doubler.double(tone(n as f32) as i16);
+            let (even, odd) = doubler.double(tone(n as f32).trunc());
             if n >= 8 {
                 let at = (n - 4) as f32;
                 assert!((f32::from(even) - tone(at)).abs() < 2.0);
@@ -121,7 +141,7 @@ mod tests {
     fn a_warmed_network_is_surer_of_silence_than_a_fresh_one() {
         let mut fresh = ::earshot::Detector::default();
         let cold = fresh.predict_i16(&[0; WINDOW]);
-        let mut warmed = Earshot::new(0.5);
+        let mut warmed = Network::new();
         let warm = warmed.network.predict_i16(&[0; WINDOW]);
         assert!(cold > 0.25, "{cold}: a fresh network is sure already, so warming is idle work");
         assert!(warm < 0.18, "{warm}");

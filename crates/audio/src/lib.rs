@@ -7,14 +7,17 @@
 //! What is absent on purpose: no clock, no runtime, no randomness, no file format. In steady state nothing here
 //! allocates: every function writes into a buffer that the caller keeps (`tests/allocations.rs` counts).
 
+pub mod cascade;
 pub mod earshot;
 pub mod frames;
 pub mod g711;
 pub mod level;
 pub mod resample;
 mod sendable_vad;
+mod tonality;
 pub mod voice_activity;
 pub mod webrtc;
+mod windows;
 
 pub use frames::FrameCutter;
 pub use level::level_dbfs;

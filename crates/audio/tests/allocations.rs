@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // A global allocator cannot be written without it; this file is a test.
 
 use audio::g711::{ALAW, MULAW};
+use audio::voice_activity::Aggressiveness;
 use audio::{Detector, FrameCutter, Rate, Resampler};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -45,7 +46,11 @@ fn the_counter_counts() {
 #[test]
 fn a_frame_through_every_detector_allocates_nothing() {
     let codes: Vec<u8> = (0..160_u32).map(|n| (n * 37 % 256) as u8).collect();
-    for detector in [Detector::default(), Detector::Earshot { threshold: 0.5 }] {
+    for detector in [
+        Detector::Webrtc { mode: Aggressiveness::default() },
+        Detector::Earshot { threshold: 0.5 },
+        Detector::Cascade { threshold: 0.5 },
+    ] {
         let mut ear = detector.open();
         let mut samples = Vec::new();
         let mut frame = |pieces: usize| {

@@ -7,38 +7,20 @@ use vocab::VoiceEvidence;
 const MODES: [Aggressiveness; 4] =
     [Aggressiveness::Quality, Aggressiveness::LowBitrate, Aggressiveness::Aggressive, Aggressiveness::VeryAggressive];
 
+const CASCADE: Detector = Detector::Cascade { threshold: 0.5 };
+
 fn detectors() -> Vec<(String, Detector)> {
     let mut all: Vec<_> = MODES.iter().map(|&mode| (format!("webrtc {mode:?}"), Detector::Webrtc { mode })).collect();
     all.push(("earshot".into(), Detector::Earshot { threshold: 0.5 }));
+    all.push(("cascade".into(), CASCADE));
     all
 }
 
-/// A vowel as a voice box makes it: pulses at a wandering pitch through three resonances, in syllables of 200 ms with
-/// 60 ms between. Not speech, but nothing that a detector of voices may miss.
+/// A person who reads (crates/sim/assets/README.md), over and over.
 fn voice(samples: usize) -> Vec<i16> {
-    let formants = [(700.0_f32, 90.0_f32), (1_200.0, 110.0), (2_600.0, 160.0)];
-    let mut states = [[0.0_f32; 2]; 3];
-    let mut phase = 0.0_f32;
-    (0..samples)
-        .map(|n| {
-            let time = n as f32 / 8_000.0;
-            phase += (120.0 + 15.0 * (time * 9.0).sin()) / 8_000.0;
-            let mut sound = 0.0;
-            if phase >= 1.0 {
-                phase -= 1.0;
-                sound = 1.0;
-            }
-            for ((hz, width), state) in formants.iter().zip(&mut states) {
-                let radius = (-std::f32::consts::PI * width / 8_000.0).exp();
-                let turn = 2.0 * radius * (hz * std::f32::consts::TAU / 8_000.0).cos();
-                let out = sound + turn * state[0] - radius * radius * state[1];
-                *state = [out, state[0]];
-                sound = out * 0.5;
-            }
-            let syllable = if n % 2_080 < 1_600 { 1.0 } else { 0.02 };
-            (sound * syllable * 9_000.0).clamp(-32_000.0, 32_000.0) as i16
-        })
-        .collect()
+    let wav = include_bytes!("../../sim/assets/human_reading_0890.wav");
+    let sound = wav[44..].chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]]));
+    sound.cycle().take(samples).collect()
 }
 
 fn speech_share(detector: &mut dyn VoiceActivity, sound: &[i16]) -> f32 {
@@ -127,17 +109,73 @@ fn a_detector_may_move_to_another_thread() {
     }
 }
 
-#[test]
-fn a_stricter_mode_never_hears_more() {
+/// Samples evenly from -`peak` to `peak`.
+fn noise(samples: usize, peak: i32) -> Vec<i16> {
     let mut noise = 0x2545_f491_u32;
-    let sound: Vec<i16> = (0..32_000)
+    (0..samples)
         .map(|_| {
             noise ^= noise << 13;
             noise ^= noise >> 17;
             noise ^= noise << 5;
-            (noise >> 19) as i16 - 4_096
+            ((noise >> 16) as i32 * 2 * peak / 65_536 - peak) as i16
         })
-        .collect();
+        .collect()
+}
+
+/// Tones together, each of this peak, by `on` and `off` in ms.
+fn tones(hz: &[f32], peak: f32, (on, off): (usize, usize)) -> Vec<i16> {
+    let sample = |n: usize| hz.iter().map(|hz| peak * (n as f32 * hz * std::f32::consts::TAU / 8_000.0).sin()).sum();
+    (0..80_000).map(|n: usize| if n % ((on + off) * 8) < on * 8 { sample(n) } else { 0.0_f32 } as i16).collect()
+}
+
+/// The longest run of speech in ms.
+fn longest(detector: Detector, sound: &[i16]) -> usize {
+    let mut ear = detector.open();
+    let words: Vec<bool> = sound.chunks(160).map(|frame| ear.hear(frame).speech).collect();
+    words.split(|speech| !speech).map(|run| run.len() * 20).max().unwrap_or(0)
+}
+
+/// Half of what confirms a turn at the default policy.
+const HARMLESS_MS: usize = 100;
+
+#[test]
+fn what_a_line_sounds_by_itself_is_no_turn_for_the_cascade() {
+    let sounds = [
+        ("ring-back", tones(&[440.0, 480.0], 2_500.0, (2_000, 1_000))),
+        ("European ring-back", tones(&[425.0], 4_000.0, (1_000, 1_000))),
+        ("busy", tones(&[480.0, 620.0], 2_500.0, (500, 500))),
+        ("dial tone", tones(&[350.0, 440.0], 2_500.0, (10_000, 0))),
+        ("a short key", tones(&[697.0, 1_209.0], 4_000.0, (100, 100))),
+        ("a long key", tones(&[941.0, 1_477.0], 4_000.0, (1_000, 300))),
+        ("fax", tones(&[1_100.0], 4_000.0, (500, 1_500))),
+        ("hum", tones(&[50.0, 100.0, 150.0], 1_000.0, (10_000, 0))),
+        ("hiss", noise(80_000, 1_500)),
+    ];
+    for (name, sound) in sounds {
+        assert!(longest(CASCADE, &sound) <= HARMLESS_MS, "{name}: {} ms", longest(CASCADE, &sound));
+    }
+}
+
+#[test]
+fn webrtc_alone_takes_tones_for_a_turn() {
+    let ring = tones(&[440.0, 480.0], 2_500.0, (2_000, 1_000));
+    assert!(longest(MODES.map(|mode| Detector::Webrtc { mode })[3], &ring) > 1_000, "or the cascade does idle work");
+}
+
+#[test]
+fn a_voice_behind_a_tone_and_above_a_hiss_is_a_turn_for_the_cascade() {
+    let mut sound = tones(&[425.0], 4_000.0, (1_000, 1_000));
+    sound.truncate(12_000);
+    sound.extend(voice(16_000));
+    let hiss = noise(sound.len(), 300);
+    let sound: Vec<i16> = sound.iter().zip(hiss).map(|(a, b)| a.saturating_add(b)).collect();
+    assert!(longest(CASCADE, &sound[..12_000]) <= HARMLESS_MS);
+    assert!(longest(CASCADE, &sound) >= 200, "{}", longest(CASCADE, &sound));
+}
+
+#[test]
+fn a_stricter_mode_never_hears_more() {
+    let sound = noise(32_000, 4_096);
     let shares: Vec<f32> =
         MODES.iter().map(|&mode| speech_share(&mut *Detector::Webrtc { mode }.open(), &sound)).collect();
     assert!(shares.windows(2).all(|pair| pair[0] >= pair[1]), "{shares:?}");

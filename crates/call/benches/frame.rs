@@ -4,6 +4,7 @@
 
 use audio::Detector;
 use audio::g711::MULAW;
+use audio::voice_activity::Aggressiveness;
 use bytes::BytesMut;
 use conversation::{Command, Conversation, Input, Policy};
 use models::openai_realtime::ids::Ids;
@@ -120,7 +121,9 @@ fn model_frames() {
 }
 
 fn main() {
-    caller_frames("caller to model: decode, webrtc, step, encode", Detector::default());
+    let webrtc = Detector::Webrtc { mode: Aggressiveness::default() };
+    caller_frames("caller to model: decode, cascade, step, encode", Detector::default());
+    caller_frames("caller to model: decode, webrtc, step, encode", webrtc);
     caller_frames("caller to model: decode, earshot, step, encode", Detector::Earshot { threshold: 0.5 });
     model_frames();
 }

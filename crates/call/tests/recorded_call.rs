@@ -1,6 +1,7 @@
 //! A real call over real sockets is recorded while it runs, and the recording replays.
 
 use audio::Detector;
+use audio::voice_activity::Aggressiveness;
 use base64::Engine;
 use call::recorder::{RecordingLimits, Recordings};
 use call::{CallEnd, CallLimits, CallSetup, Desk, DeskFull};
@@ -20,6 +21,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use vocab::work::{WorkCommand, WorkEvent};
 use vocab::{AgentId, CallSid, SessionId, StreamSid, WallTime};
+
+/// Takes the hum below for a voice. The default would not.
+const WEBRTC: Detector = Detector::Webrtc { mode: Aggressiveness::VeryAggressive };
 
 /// Frames that the caller sends: a second and a half in real time, since the driver's clock is the real one.
 const FRAMES: u32 = 75;
@@ -83,7 +87,7 @@ async fn carrier(stream: TcpStream) -> Vec<u8> {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     for chunk in 1..=FRAMES {
         ticks.tick().await;
-        // Silence, then 300 ms of a loud hum, which this detector takes for a voice.
+        // Silence, then 300 ms of a loud hum, which WebRTC takes for a voice.
         let hum = (40..55).contains(&chunk);
         let codes: Vec<u8> = (0..160).map(|n| if hum { if n % 40 < 20 { 0x1f } else { 0x9f } } else { 0xff }).collect();
         sequence += 1;
@@ -139,7 +143,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
         caller: "…23".into(),
         started: WallTime(0),
         policy: serde_json::to_value(&policy).unwrap(),
-        detector: serde_json::to_value(Detector::default()).unwrap(),
+        detector: serde_json::to_value(WEBRTC).unwrap(),
         tools: ToolFacts::default(),
         scrubbed: false,
     };
@@ -159,7 +163,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
         },
         greeting: Some("Greet the caller.".into()),
         policy,
-        detector: Detector::default(),
+        detector: WEBRTC,
         limits: CallLimits { media_timeout: Duration::from_secs(10), max_call: Duration::from_secs(60) },
         watch: None,
         recorder: recordings.record(&header),
@@ -184,7 +188,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
     assert_eq!(fs::read(dir.join(AGENT_FILE)).unwrap(), heard, "what was recorded is what the carrier was sent");
     assert_eq!(heard.len(), SPEECH.div_ceil(160) * 160);
 
-    let again = replay::rehear(&dir, Detector::default()).unwrap();
+    let again = replay::rehear(&dir, WEBRTC).unwrap();
     assert_eq!((again.frames, again.frames_judged_otherwise), (u64::from(FRAMES), 0));
     assert!(!again.before.is_empty(), "the hum was taken for a voice");
     let other = replay::what_if(&dir, &["gate.quiet_ms=400".into()]).unwrap();

@@ -3,7 +3,7 @@
 use super::findings::{Located, did_you_mean};
 use super::reader::Reader;
 use audio::Detector;
-use audio::voice_activity::Aggressiveness;
+use audio::voice_activity::{Aggressiveness, NETWORK_THRESHOLD};
 use models::Eagerness;
 use secrecy::SecretString;
 use std::net::{IpAddr, SocketAddr};
@@ -295,18 +295,20 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
     enum Kind {
         Webrtc,
         Earshot,
+        Cascade,
     }
     let s = main.section("audio");
-    let kind = s.choice("detector", "webrtc", &[("webrtc", Kind::Webrtc), ("earshot", Kind::Earshot)]);
-    let other = |key: &str, owner: &str| {
+    let kinds = [("cascade", Kind::Cascade), ("webrtc", Kind::Webrtc), ("earshot", Kind::Earshot)];
+    let kind = s.choice("detector", "cascade", &kinds);
+    let other = |key: &str, owners: &str| {
         // A detector that is misspelt owns no key.
         if s.has(key) && kind.is_some() {
-            let message = format!("belongs to `detector = \"{owner}\"`");
+            let message = format!("belongs to `detector = {owners}`");
             s.findings.mistake(&s.place_of(key), message, None);
         }
     };
     let detector = match kind {
-        Some(Kind::Webrtc) | None => {
+        Some(Kind::Webrtc) => {
             let mode = s.choice(
                 "mode",
                 "very_aggressive",
@@ -317,13 +319,16 @@ pub(super) fn audio(main: &Reader<'_, '_>) -> AudioConfig {
                     ("very_aggressive", Aggressiveness::VeryAggressive),
                 ],
             );
-            other("threshold", "earshot");
+            other("threshold", "\"cascade\"` or `\"earshot\"");
             Detector::Webrtc { mode: mode.unwrap_or(Aggressiveness::VeryAggressive) }
         }
         Some(Kind::Earshot) => {
-            other("mode", "webrtc");
-            // The author's advice is 0.5.
-            Detector::Earshot { threshold: s.share_or("threshold", 0.5) }
+            other("mode", "\"webrtc\"");
+            Detector::Earshot { threshold: s.share_or("threshold", NETWORK_THRESHOLD) }
+        }
+        Some(Kind::Cascade) | None => {
+            other("mode", "\"webrtc\"");
+            Detector::Cascade { threshold: s.share_or("threshold", NETWORK_THRESHOLD) }
         }
     };
     s.finish();

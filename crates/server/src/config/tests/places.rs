@@ -62,7 +62,11 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
             "[audio]\ndetector = \"earshot\"\nmode = \"quality\"",
             "answerback.toml:3:8: audio.mode: belongs to `detector = \"webrtc\"`",
         ),
-        ("[audio]\nthreshold = 0.4", "answerback.toml:2:13: audio.threshold: belongs to `detector = \"earshot\"`"),
+        (
+            "[audio]\ndetector = \"webrtc\"\nthreshold = 0.4",
+            "answerback.toml:3:13: audio.threshold: belongs to `detector = \"cascade\"` or `\"earshot\"`",
+        ),
+        ("[audio]\nmode = \"quality\"", "answerback.toml:2:8: audio.mode: belongs to `detector = \"webrtc\"`"),
         (
             "[audio]\ndetector = \"earshot\"\nthreshold = 1.5",
             "answerback.toml:3:13: audio.threshold: must be a number from 0 to 1",
