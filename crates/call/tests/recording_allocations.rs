@@ -66,8 +66,9 @@ fn ten_quiet_seconds_cost_the_calls_task_no_allocation() {
             recorder.input(at, &Input::CallerAudio { samples: Samples(160), evidence });
             recorder.commands(&[]);
         }
-        // Written in real time the thread has a second for each; here it must be let in to give a buffer back.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        // Written in real time the thread has a second for each; here it must be let in, and done gathering, to give a
+        // buffer back.
+        std::thread::sleep(std::time::Duration::from_millis(60));
     };
     (0..5).for_each(&mut second);
     let counted = allocations(|| (5..15).for_each(&mut second));
