@@ -92,6 +92,8 @@ pub struct ResponseClock {
     retry_at: Option<CallTime>,
     /// The wait is for another response to end, not for a failure to heal.
     busy: bool,
+    /// The provider has named a request of ours in a response: one that names none is not ours.
+    names_requests: bool,
 }
 
 impl ResponseClock {
@@ -143,7 +145,7 @@ impl ResponseClock {
         (id, response)
     }
 
-    /// The provider started a response. A provider that echoes no metadata leaves `request` empty: then it is the one that
+    /// The provider started a response. A provider that never echoes metadata leaves `request` empty: then it is the one that
     /// we are waiting for, else one that nobody asked for, which takes the slot but is never heard.
     pub fn created(&mut self, at: CallTime, model: ModelResponseId, request: Option<ResponseId>) -> ResponseId {
         let waiting = self.slot.filter(|slot| {
@@ -152,9 +154,10 @@ impl ResponseClock {
                 .is_some_and(|response| response.state == ResponseState::Planned && response.model.is_none())
         });
         let known = request.filter(|request| self.kept.contains_key(request));
+        self.names_requests |= known.is_some();
         let id = match (known, request, waiting) {
             (Some(known), _, _) => known,
-            (None, None, Some(waiting)) => waiting,
+            (None, None, Some(waiting)) if !self.names_requests => waiting,
             (None, _, _) => {
                 let taken = self.slot;
                 let (id, response) = self.plan(at, Purpose::Unasked);

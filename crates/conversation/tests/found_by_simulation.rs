@@ -219,3 +219,18 @@ fn r3_a_cut_that_may_have_come_after_the_end_leaves_no_news() {
     let story = stage.story("dlv_1");
     assert!(matches!(story.last(), Some(DeliveryChange::Unproven { .. })), "{story:?}");
 }
+
+#[test]
+fn r4_a_nameless_response_of_a_provider_that_names_them_is_never_taken_for_ours() {
+    let mut stage = Stage::answered();
+    stage.take_turn(800);
+    stage.say(500);
+    stage.run(1_500);
+    stage.take_turn(800);
+    assert_eq!(stage.responses_asked(), 2, "ours is asked for and not created yet");
+    let own = ModelResponseId(50);
+    stage.model(ModelEvent::ResponseCreated { response: own, request: None });
+    stage.news();
+    stage.model(audio(own, 400));
+    assert!(!keeps_audio(&mut stage), "it sounds before the provider has refused ours");
+}
