@@ -83,7 +83,7 @@ impl Onlooker {
                     let text = "server: some of its events were lost on their way".to_owned();
                     return Some(Line { at_us: self.last_us, sgr: "31", text });
                 }
-                Some(Live::Gone) | None => std::future::pending().await,
+                None => std::future::pending().await,
             }
         }
     }

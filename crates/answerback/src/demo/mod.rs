@@ -214,13 +214,13 @@ impl Director<'_> {
                     let moments = under_way.narrator.of_phone(&event, under_way.dialled_us);
                     self.lanes.add(moments);
                 }
-                Some(event) = live.recv(), if !server_ended => match event {
-                    Live::Step { call_sid: of, step } if of == call_sid => self.take_step(&mut under_way, *step),
-                    Live::CallEnded { call_sid: of, .. } if of == call_sid => server_ended = true,
-                    Live::Step { .. } | Live::CallEnded { .. } => {}
-                    Live::Missed => self.missed = true,
-                    Live::Gone if server.is_none() => server_ended = true,
-                    Live::Gone => {
+                event = live.recv(), if !server_ended => match event {
+                    Some(Live::Step { call_sid: of, step }) if of == call_sid => self.take_step(&mut under_way, *step),
+                    Some(Live::CallEnded { call_sid: of, .. }) if of == call_sid => server_ended = true,
+                    Some(Live::Step { .. } | Live::CallEnded { .. }) => {}
+                    Some(Live::Missed) => self.missed = true,
+                    None if server.is_none() => server_ended = true,
+                    None => {
                         let tail = server.as_ref().map(Running::log_tail).unwrap_or_default();
                         bail!("the server ended in the middle of the call\n{tail}");
                     }

@@ -1,6 +1,6 @@
 //! What a caller and an operator notice when the server cannot keep its promises.
 
-use super::verbs::{Scratch, Started, shipped_config};
+use super::verbs::{Scratch, serve_with};
 use super::{answerback, text};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,21 +28,6 @@ fn readyz_until(address: &str, status: u16) -> String {
         // A good answer of the store holds for a quarter of a second, and another process tells nobody when it changes.
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn serve_with(command: &mut Command, scratch: &Scratch, model_url: &str) -> Started {
-    Started::new(
-        command
-            .args(["serve", "--config"])
-            .arg(shipped_config())
-            .env("ANSWERBACK__SERVER__BIND", "127.0.0.1:0")
-            .env("ANSWERBACK__SERVER__ADMIN_TOKEN", "an admin")
-            .env("ANSWERBACK__SERVER__DATA_DIR", scratch.0.join("data"))
-            .env("ANSWERBACK__SERVER__PUBLIC_URL", "https://voice.example.com")
-            .env("ANSWERBACK__TWILIO__AUTH_TOKEN", "the token")
-            .env("ANSWERBACK__MODEL__BASE_URL", model_url)
-            .env("ANSWERBACK__MODEL__API_KEY", "any"),
-    )
 }
 
 /// What a caller with nothing to say sees and hears.

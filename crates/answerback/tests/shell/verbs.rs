@@ -209,14 +209,9 @@ say = { file = "builtin:agent_goodbye", text = "An answer." }
 "#;
 
 /// Real time: two seconds of greeting, three of a person reading, two of the answer, and the waits between.
-#[test]
-fn a_recording_of_a_person_calls_a_running_server() {
-    let scratch = Scratch::new("call");
-    let script = scratch.write("model.toml", SHORT_MODEL);
-    let model = Started::new(answerback().args(["sim", "model", "--listen", "127.0.0.1:0", "--script"]).arg(script));
-    let model_url = model.line.split_whitespace().find(|word| word.starts_with("ws://")).unwrap().to_owned();
-    let server = Started::new(
-        answerback()
+pub fn serve_with(command: &mut Command, scratch: &Scratch, model_url: &str) -> Started {
+    Started::new(
+        command
             .args(["serve", "--config"])
             .arg(shipped_config())
             .env("ANSWERBACK__SERVER__BIND", "127.0.0.1:0")
@@ -226,7 +221,16 @@ fn a_recording_of_a_person_calls_a_running_server() {
             .env("ANSWERBACK__TWILIO__AUTH_TOKEN", "the token")
             .env("ANSWERBACK__MODEL__BASE_URL", model_url)
             .env("ANSWERBACK__MODEL__API_KEY", "any"),
-    );
+    )
+}
+
+#[test]
+fn a_recording_of_a_person_calls_a_running_server() {
+    let scratch = Scratch::new("call");
+    let script = scratch.write("model.toml", SHORT_MODEL);
+    let model = Started::new(answerback().args(["sim", "model", "--listen", "127.0.0.1:0", "--script"]).arg(script));
+    let model_url = model.line.split_whitespace().find(|word| word.starts_with("ws://")).unwrap().to_owned();
+    let server = serve_with(&mut answerback(), &scratch, &model_url);
     let address = server.line.trim().strip_prefix("ready at http://").unwrap();
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/assets/human_reading_0880.wav");
     let heard = scratch.0.join("heard.wav");

@@ -108,6 +108,7 @@ impl Tool for FakeTool {
             let outcome = match step {
                 Some(Script::Answer { after_ms, outcome }) => {
                     if after_ms > 0 {
+                        // Virtual time: how long the system of record takes.
                         tokio::time::sleep(Duration::from_millis(after_ms)).await;
                     }
                     outcome

@@ -270,6 +270,7 @@ async fn work_goes_on_after_the_call_and_waits_for_the_verified_caller() {
     admitted(next(&mut desk).await);
     desk.close(SessionEnd::CallEnded).await;
     assert_eq!(executor.counts().sessions, 0);
+    // Virtual time: the work ends with nobody there.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut stranger = executor.open_session(opening("CA2", "+1", false)).await.unwrap();
     silent(&mut stranger).await;
@@ -290,6 +291,7 @@ async fn a_dropped_desk_is_a_lost_stream_and_the_same_call_resumes_it() {
     desk.send(propose(1, 1, "book", json!({}))).unwrap();
     let operation = admitted(next(&mut desk).await);
     drop(desk);
+    // Virtual time: the work ends with nobody there.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut desk = executor.open_session(opening("CA1", "anonymous:CA1", false)).await.unwrap();
     assert!(desk.resumed);
@@ -309,6 +311,7 @@ async fn a_call_that_is_over_is_not_resumed_and_its_news_waits_for_the_next_one(
     admitted(next(&mut desk).await);
     desk.close(SessionEnd::StreamLost).await;
     executor.end_call(&CallSid::new("CA1"), Some(epoch)).await.unwrap();
+    // Virtual time: the work ends with nobody there.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut desk = executor.open_session(opening("CA1", "+1", true)).await.unwrap();
     assert!(!desk.resumed && desk.session != first);
@@ -345,6 +348,7 @@ async fn a_full_mailbox_is_only_late() {
         admitted(next(&mut desk).await);
     }
     // All of it finishes while nobody reads.
+    // Virtual time: the work ends with nobody there.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (mut done, mut deliveries) = (0, 0);
     while deliveries < 8 || done < 8 {

@@ -2,6 +2,7 @@
 //! over real sockets. What happens in the core is read from the server's own live events.
 
 mod server;
+pub mod watch;
 
 use crate::director::{Act, Director};
 use crate::ear;
@@ -12,7 +13,7 @@ use crate::setup::{BackendRules, PUBLIC_URL, Setup, SetupError, switches};
 use models::openai_realtime::wire::METADATA_KEY;
 use operations::history::History;
 use serde_json::Value;
-use server::{AUTH_TOKEN, Running, Seen, Step};
+use server::{AUTH_TOKEN, Running};
 use sim::booking::{self, Booking, BookingConfig, BookingError, BookingServer, Overseer, Oversight, Switches};
 use sim::model::{self, ModelConfig, ModelError, ModelServer};
 use sim::phone::{
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use vocab::ResponseId;
+use watch::{Live, Step};
 
 pub use server::Launch;
 
@@ -160,7 +162,7 @@ struct House<'s> {
     booking: BookingServer,
     model: ModelServer,
     server: Running,
-    seen: mpsc::Receiver<Seen>,
+    seen: mpsc::Receiver<Live>,
     backend_says: mpsc::UnboundedReceiver<(&'static str, String)>,
     watch: Arc<Watch>,
     observer: mpsc::Sender<TimelineEvent>,
@@ -176,7 +178,7 @@ struct House<'s> {
 }
 
 enum Came {
-    Server(Option<Seen>),
+    Server(Option<Live>),
     Backend(&'static str, String),
     Phone(TimelineEvent),
     Time,
@@ -246,8 +248,10 @@ impl House<'_> {
             () = sleep_until(until) => Came::Time,
         };
         match came {
-            Came::Server(Some(Seen::Step { call_sid, step })) => self.step(&call_sid, &step),
-            Came::Server(Some(Seen::Missed)) => self.record.violations.push("live events were lost on the way".into()),
+            Came::Server(Some(Live::Step { call_sid, step })) => self.step(&call_sid, &step),
+            // The carrier's side tells when a call is over.
+            Came::Server(Some(Live::CallEnded { .. })) => {}
+            Came::Server(Some(Live::Missed)) => self.record.violations.push("live events were lost on the way".into()),
             // The events ended: the server did.
             Came::Server(None) => self.server_died().await?,
             Came::Backend(name, text) => self.note(name, text),

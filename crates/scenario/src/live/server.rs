@@ -1,11 +1,9 @@
-//! The server's process, and its live events.
+//! The server's process.
 
 use super::LiveError;
+use super::watch::{Live, watch};
 use crate::setup::{PUBLIC_URL, Setup};
-use conversation::{Command, Input};
-use futures_util::StreamExt;
 use operations::history::History;
-use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
@@ -20,30 +18,11 @@ const MODEL_KEY: &str = "a scenario's model key";
 const READY_EVERY: Duration = Duration::from_millis(20);
 /// A server that takes longer to start hangs.
 const START_CAP: Duration = Duration::from_secs(30);
-/// Far more than one call has in a second.
-const IN_FLIGHT: usize = 8_192;
 
 /// How the server is started: the command that serves the config folder it is given. Address, tokens and the model's
 /// address come in the environment.
 #[derive(Clone)]
 pub struct Launch(pub Arc<dyn Fn(&Path) -> std::process::Command + Send + Sync>);
-
-/// One step of a call's core.
-#[derive(Debug, Deserialize)]
-pub struct Step {
-    pub input: Option<Input>,
-    pub command: Option<Command>,
-}
-
-#[derive(Debug)]
-pub enum Seen {
-    Step {
-        call_sid: String,
-        step: Box<Step>,
-    },
-    /// Events were lost: nothing that needs all of them is proven.
-    Missed,
-}
 
 /// Killed when dropped.
 pub struct Running {
@@ -58,7 +37,7 @@ impl Running {
         setup: &Setup,
         model_url: &str,
         crash_at: Option<&str>,
-    ) -> Result<(Self, mpsc::Receiver<Seen>), LiveError> {
+    ) -> Result<(Self, mpsc::Receiver<Live>), LiveError> {
         // The port must be the same after a crash: the carrier comes back to the public URL.
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -72,7 +51,7 @@ impl Running {
         setup: &Setup,
         model_url: &str,
         address: SocketAddr,
-    ) -> Result<(Self, mpsc::Receiver<Seen>), LiveError> {
+    ) -> Result<(Self, mpsc::Receiver<Live>), LiveError> {
         Self::spawn(launch, setup, model_url, address, None).await
     }
 
@@ -82,7 +61,7 @@ impl Running {
         model_url: &str,
         address: SocketAddr,
         crash_at: Option<&str>,
-    ) -> Result<(Self, mpsc::Receiver<Seen>), LiveError> {
+    ) -> Result<(Self, mpsc::Receiver<Live>), LiveError> {
         let log_path = setup.folder.join("server.log");
         let io = |what| move |source| LiveError::Io { what, source };
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path);
@@ -134,29 +113,9 @@ impl Running {
     }
 
     /// What is received is complete from now on; it ends when the server does.
-    async fn subscribe(&self) -> Result<mpsc::Receiver<Seen>, LiveError> {
+    async fn subscribe(&self) -> Result<mpsc::Receiver<Live>, LiveError> {
         let answer = self.get("/api/v1/events", "the server's live events").await?;
-        let (sender, receiver) = mpsc::channel(IN_FLIGHT);
-        tokio::spawn(async move {
-            let mut body = answer.bytes_stream();
-            let mut text: Vec<u8> = Vec::new();
-            while let Some(Ok(bytes)) = body.next().await {
-                text.extend_from_slice(&bytes);
-                let mut start = 0;
-                // An event is one `data:` line between empty ones.
-                while let Some(end) = text[start..].iter().position(|&byte| byte == b'\n') {
-                    let line = &text[start..start + end];
-                    if let Some(seen) = understood(line)
-                        && sender.send(seen).await.is_err()
-                    {
-                        return;
-                    }
-                    start += end + 1;
-                }
-                text.drain(..start);
-            }
-        });
-        Ok(receiver)
+        Ok(watch(answer))
     }
 
     async fn get(&self, path: &str, what: &'static str) -> Result<reqwest::Response, LiveError> {
@@ -180,47 +139,5 @@ impl Running {
     /// SIGKILL, and gone when this returns.
     pub async fn kill(&mut self) -> Result<(), LiveError> {
         self.child.kill().await.map_err(|source| LiveError::Io { what: "the server cannot be killed", source })
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct LiveEvent {
-    call_sid: String,
-    event: String,
-    name: Option<String>,
-    fields: Option<Box<serde_json::value::RawValue>>,
-}
-
-fn understood(line: &[u8]) -> Option<Seen> {
-    let line = std::str::from_utf8(line).ok()?.trim_end();
-    if line == "event: resync" {
-        return Some(Seen::Missed);
-    }
-    let event: LiveEvent = serde_json::from_str(line.strip_prefix("data: ")?).ok()?;
-    match (event.event.as_str(), event.name.as_deref(), event.fields) {
-        // A step that we cannot read is one that we missed.
-        ("note", Some("step"), Some(fields)) => Some(match serde_json::from_str(fields.get()) {
-            Ok(step) => Seen::Step { call_sid: event.call_sid, step: Box::new(step) },
-            Err(_) => Seen::Missed,
-        }),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_is_read_from_its_event() {
-        let line = br#"data: {"number":3,"at":1,"call_sid":"CA1","event":"note","name":"step","fields":{"at_us":2500,"input":"stream_ended"}}"#;
-        match understood(line) {
-            Some(Seen::Step { call_sid, step }) => {
-                assert_eq!((call_sid.as_str(), step.input), ("CA1", Some(Input::StreamEnded)));
-            }
-            other => panic!("{other:?}"),
-        }
-        assert!(matches!(understood(b"event: resync\n"), Some(Seen::Missed)));
-        assert!(understood(b": keep-alive\n").is_none());
     }
 }
