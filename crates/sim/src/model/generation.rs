@@ -1,12 +1,13 @@
 //! One response under way: which event comes next, and when. Pure: the session asks, with the time.
 
 use super::record::CallRecord;
-use super::script::{LoadedScript, Rule};
-use super::turn_detection::mulaw_samples;
+use super::script::{LoadedScript, Rule, Voice};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// How output audio is paced.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ impl Default for Pace {
 
 #[derive(Debug)]
 enum Part {
-    Say { mulaw: Vec<u8>, text: String, phase: Option<String> },
+    Say { voice: Arc<Voice>, text: String, phase: Option<String> },
     Call { name: String, arguments: String },
     Fail { code: String },
 }
@@ -109,8 +110,8 @@ impl Generation {
         if let Some(rule) = begin.rule {
             delay_ms += rule.delay_ms;
             if let Some(say) = &rule.say {
-                let mulaw = begin.script.audio.get(&say.file).cloned().unwrap_or_default();
-                parts.push_back(Part::Say { mulaw, text: say.text.clone(), phase: say.phase.clone() });
+                let voice = begin.script.audio.get(&say.file).cloned().unwrap_or_default();
+                parts.push_back(Part::Say { voice, text: say.text.clone(), phase: say.phase.clone() });
             }
             for call in rule.call.iter().chain(&rule.more_calls).filter(|_| begin.may_call) {
                 parts.push_back(Part::Call { name: call.name.clone(), arguments: call.arguments_text() });
@@ -224,16 +225,15 @@ impl Generation {
     fn continue_item(&mut self, events: &mut Vec<Value>, progress: &mut Vec<Progress>) {
         let Some(mut open) = self.open.take() else { return };
         let finished = match &open.part {
-            Part::Say { mulaw, text, .. } => {
-                let end = (open.sent + self.pace.chunk_ms as usize * 8).min(mulaw.len());
-                let chunk = if self.format == OutputFormat::Text { &[] } else { &mulaw[open.sent..end] };
+            Part::Say { voice, text, .. } => {
+                let length = voice.mulaw.len();
+                let end = (open.sent + self.pace.chunk_ms as usize * 8).min(length);
                 // The transcript runs along in proportion; the real one is not aligned either.
-                let upto =
-                    if end == mulaw.len() { text.len() } else { floor_char(text, text.len() * end / mulaw.len()) };
+                let upto = if end == length { text.len() } else { floor_char(text, text.len() * end / length) };
                 let said = text[open.said..upto].to_owned();
-                let audio = (!chunk.is_empty()).then(|| encode_audio(chunk, self.format));
+                let audio = encode_audio(voice, open.sent..end, self.format);
                 let chunk_ms = (end - open.sent) as u64 / 8;
-                let finished = end == mulaw.len();
+                let finished = end == length;
                 open.sent = end;
                 open.said = upto;
                 if !said.is_empty() {
@@ -369,26 +369,22 @@ impl OpenItem {
     }
 }
 
-fn encode_audio(mulaw: &[u8], format: OutputFormat) -> String {
+/// A stretch of the line, in samples at 8 kHz; nothing of one that is empty, or that is written and not spoken.
+fn encode_audio(voice: &Voice, stretch: Range<usize>, format: OutputFormat) -> Option<String> {
+    if stretch.is_empty() {
+        return None;
+    }
+    let mulaw = &voice.mulaw[stretch.clone()];
     match format {
-        OutputFormat::Pcmu | OutputFormat::Text => STANDARD.encode(mulaw),
+        OutputFormat::Text => None,
+        OutputFormat::Pcmu => Some(STANDARD.encode(mulaw)),
         OutputFormat::Pcma => {
             let alaw: Vec<u8> = mulaw.iter().map(|&b| audio_codec_algorithms::convert_ulaw_to_alaw(b)).collect();
-            STANDARD.encode(alaw)
+            Some(STANDARD.encode(alaw))
         }
         OutputFormat::Pcm24 => {
-            // Two points between neighbours: clients that insist on 24 kHz are served, not pampered.
-            let mut pcm = Vec::with_capacity(mulaw.len() * 6);
-            let mut before = None;
-            for sample in mulaw_samples(mulaw) {
-                let from = i32::from(before.unwrap_or(sample));
-                let step = i32::from(sample) - from;
-                for third in 1..=3 {
-                    pcm.extend(((from + step * third / 3) as i16).to_le_bytes());
-                }
-                before = Some(sample);
-            }
-            STANDARD.encode(pcm)
+            let samples = voice.wide().get(stretch.start * 3..stretch.end * 3).unwrap_or_default();
+            Some(STANDARD.encode(samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>()))
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What the simulated model says and calls: rules, tried in order on each response.
 
 use crate::audio_file::AudioFileError;
-use crate::voices;
+use crate::{g711, resample, voices};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A script file, TOML:
 ///
@@ -131,8 +131,30 @@ pub enum ScriptError {
 #[derive(Clone, Debug)]
 pub struct LoadedScript {
     pub(super) script: Arc<ModelScript>,
-    /// 8 kHz μ-law by the name the script gives it.
-    pub(super) audio: Arc<BTreeMap<String, Vec<u8>>>,
+    /// By the name the script gives it.
+    pub(super) audio: Arc<BTreeMap<String, Arc<Voice>>>,
+}
+
+/// A line of the script as it sounds.
+#[derive(Debug, Default)]
+pub(super) struct Voice {
+    /// 8 kHz.
+    pub(super) mulaw: Vec<u8>,
+    wide: OnceLock<Vec<i16>>,
+}
+
+impl Voice {
+    /// 24 kHz linear, three samples for each of the line's; made when the first client asks for it.
+    pub(super) fn wide(&self) -> &[i16] {
+        self.wide.get_or_init(|| {
+            let line: Vec<f32> = self.mulaw.iter().map(|&byte| f32::from(g711::mulaw_to_linear(byte))).collect();
+            let wide = resample::line_to_24k(&line).unwrap_or_else(|problem| {
+                tracing::warn!(%problem, "no filter for 24 kHz: samples are repeated");
+                line.iter().flat_map(|&sample| [sample; 3]).collect()
+            });
+            wide.into_iter().map(resample::to_i16).collect()
+        })
+    }
 }
 
 impl LoadedScript {
@@ -167,7 +189,7 @@ impl LoadedScript {
             if let Some(say) = &rule.say {
                 let mulaw =
                     voices::load(&say.file, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?;
-                audio.insert(say.file.clone(), mulaw);
+                audio.insert(say.file.clone(), Arc::new(Voice { mulaw, wide: OnceLock::new() }));
             }
         }
         Ok(Self { script: Arc::new(script), audio: Arc::new(audio) })

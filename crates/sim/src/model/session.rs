@@ -4,8 +4,9 @@ use super::events::{self, Refusal};
 use super::generation::{Begin, Generation, OutputFormat, Pace, Progress};
 use super::record::{CancelRecord, ErrorRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord};
 use super::script::{After, Asked, LoadedScript, ScriptProgress};
-use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm24_samples};
+use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples};
 use super::{ModelFaults, locked};
+use crate::resample::WideToLine;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -43,6 +44,8 @@ pub(super) struct Session {
     after: After,
     generations: Vec<Generation>,
     detector: TurnDetector,
+    /// Of a caller who is sent at 24 kHz.
+    wide: WideToLine,
     turn: Option<OpenTurn>,
     committed_ms: u64,
     audio_was_sent: bool,
@@ -83,6 +86,7 @@ impl Session {
             after: After::Nothing,
             generations: Vec::new(),
             detector: TurnDetector::default(),
+            wide: WideToLine::new(),
             turn: None,
             committed_ms: 0,
             audio_was_sent: false,
@@ -184,7 +188,7 @@ impl Session {
         let signals = match self.config["audio"]["input"]["format"]["type"].as_str() {
             Some("audio/pcmu") => self.detector.hear(mulaw_samples(&bytes), prefix, silence),
             Some("audio/pcma") => self.detector.hear(alaw_samples(&bytes), prefix, silence),
-            _ => self.detector.hear(pcm24_samples(&bytes), prefix, silence),
+            _ => self.detector.hear(self.wide.push(&bytes).into_iter(), prefix, silence),
         };
         let Some(detection) = detection else { return Ok(()) };
         for signal in signals {
