@@ -475,3 +475,12 @@ async fn a_session_at_24_khz_is_heard_and_answered_at_24_khz() {
     assert!(sizes[..sizes.len() - 1].iter().all(|&bytes| bytes == 200 * 48), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), sim::voices::builtin("agent_window").unwrap().len() * 6);
 }
+
+#[tokio::test]
+async fn a_close_is_answered_with_a_close() {
+    let server = server(|_| {}).await;
+    let mut client = Client::connect(&server).await;
+    client.ws.close(None).await.unwrap();
+    let last = tokio::time::timeout(Duration::from_secs(5), client.ws.next()).await.unwrap();
+    assert!(matches!(last, Some(Ok(Message::Close(_)))), "{last:?}");
+}
