@@ -86,6 +86,8 @@ async def converse(url, voices, report):
             demand((refused.code, refused.event_id) == ("response_cancel_not_active", "a_late_cancel"), refused)
             await connection.conversation.item.delete(item_id=delta.item_id)
             await of("conversation.item.deleted")
+            await connection.input_audio_buffer.clear()
+            await of("input_audio_buffer.cleared")
     await reading
     report.came_through("ended", "closed by the client; a late cancel was refused by its event id")
 
