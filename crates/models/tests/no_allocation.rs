@@ -5,8 +5,9 @@
 // A counting allocator cannot be written without `unsafe`; it only forwards to the system's.
 #![allow(unsafe_code)]
 
-use models::openai_realtime::socket::{RealtimeSocket, websocket_config};
-use models::{Eagerness, SessionConfig, TurnDetection};
+use models::link::websocket_config;
+use models::openai_realtime::socket::RealtimeSocket;
+use models::{Eagerness, Provider, SessionConfig, TurnDetection};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
@@ -53,6 +54,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 
 fn config() -> SessionConfig {
     SessionConfig {
+        provider: Provider::default(),
         base_url: "ws://127.0.0.1/v1".into(),
         model: "m".into(),
         api_key: "k".to_owned().into(),
