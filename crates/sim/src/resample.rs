@@ -24,9 +24,9 @@ pub(crate) fn whole(mono: &[f32], from_hz: u32, to_hz: u32) -> Result<Vec<f32>, 
     run_whole(&mut resampler, mono)
 }
 
-/// The same for the two rates of the wire, whose ratio is whole: cheap enough to be done while a call runs.
-pub(crate) fn line_to_24k(mono: &[f32]) -> Result<Vec<f32>, ResampleProblem> {
-    let mut resampler = Fft::<f32>::new(8_000, 24_000, LINE_BLOCK, 1, FixedSync::Both)?;
+/// The same from the line's 8 kHz to a multiple of it: cheap enough to be done while a call runs.
+pub(crate) fn line_times(mono: &[f32], times: usize) -> Result<Vec<f32>, ResampleProblem> {
+    let mut resampler = Fft::<f32>::new(8_000, 8_000 * times, 160, 1, FixedSync::Both)?;
     run_whole(&mut resampler, mono)
 }
 
@@ -35,46 +35,50 @@ fn run_whole(resampler: &mut impl Resampler<f32>, mono: &[f32]) -> Result<Vec<f3
     Ok(resampler.process_all(&input, mono.len(), None)?.take_data())
 }
 
-/// 20 ms at 8 kHz and at 24 kHz.
-const LINE_BLOCK: usize = 160;
-const WIDE_BLOCK: usize = 480;
-
-/// 24 kHz as it comes in, block by block, to 8 kHz: half a block (10 ms) later, which turn detection does not notice.
-pub(crate) struct WideToLine {
-    /// `None`: no filter could be made, and every third sample has to do.
+/// A sound as it comes, block by block of 20 ms, at another rate: half a block (10 ms) later.
+pub(crate) struct Stream {
+    /// `None`: no filter could be made, and the nearest sample has to do.
     fft: Option<Fft<f32>>,
     waiting: Vec<f32>,
+    from_block: usize,
+    to_block: usize,
 }
 
-impl WideToLine {
-    pub(crate) fn new() -> Self {
-        let fft = Fft::new(24_000, 8_000, WIDE_BLOCK, 1, FixedSync::Both);
+impl Stream {
+    /// Rates in Hz, of which 20 ms are whole samples.
+    pub(crate) fn new(from_hz: usize, to_hz: usize) -> Self {
+        let (from_block, to_block) = (from_hz / 50, to_hz / 50);
+        let fft = Fft::new(from_hz, to_hz, from_block, 1, FixedSync::Both);
         if let Err(problem) = &fft {
-            tracing::warn!(%problem, "no filter for 24 kHz");
+            tracing::warn!(%problem, from_hz, to_hz, "no filter");
         }
-        Self { fft: fft.ok(), waiting: Vec::with_capacity(WIDE_BLOCK) }
+        Self { fft: fft.ok(), waiting: Vec::with_capacity(from_block), from_block, to_block }
     }
 
-    /// What 24 kHz little-endian PCM is at 8 kHz, in whole blocks; the rest waits for more.
-    pub(crate) fn push(&mut self, pcm: &[u8]) -> Vec<i16> {
-        let mut line = Vec::with_capacity(pcm.len() / 6 + LINE_BLOCK);
-        for bytes in pcm.chunks_exact(2) {
-            self.waiting.push(f32::from(i16::from_le_bytes([bytes[0], bytes[1]])));
-            if self.waiting.len() == WIDE_BLOCK {
-                self.block(&mut line);
+    /// Every whole block that these samples complete; the rest waits for more.
+    pub(crate) fn push(&mut self, samples: impl Iterator<Item = i16>) -> Vec<i16> {
+        let mut output = Vec::new();
+        for sample in samples {
+            self.waiting.push(f32::from(sample));
+            if self.waiting.len() == self.from_block {
+                self.block(&mut output);
             }
         }
-        line
+        output
     }
 
-    fn block(&mut self, line: &mut Vec<i16>) {
+    fn block(&mut self, output: &mut Vec<i16>) {
         let filtered = self.fft.as_mut().and_then(|fft| {
-            let input = rubato::audioadapter_buffers::direct::InterleavedSlice::new(&self.waiting[..], 1, WIDE_BLOCK);
+            let frames = self.waiting.len();
+            let input = rubato::audioadapter_buffers::direct::InterleavedSlice::new(&self.waiting[..], 1, frames);
             fft.process(&input.ok()?, None).ok()
         });
         match filtered {
-            Some(filtered) => line.extend(filtered.take_data().into_iter().map(to_i16)),
-            None => line.extend(self.waiting.iter().step_by(3).map(|&sample| to_i16(sample))),
+            Some(filtered) => output.extend(filtered.take_data().into_iter().map(to_i16)),
+            None => {
+                let nearest = |n: usize| to_i16(self.waiting[n * self.from_block / self.to_block]);
+                output.extend((0..self.to_block).map(nearest));
+            }
         }
         self.waiting.clear();
     }
@@ -101,18 +105,20 @@ mod tests {
     #[test]
     fn a_line_at_24_khz_has_three_samples_for_each_and_the_same_place_in_time() {
         let line = tone(440.0, 8_000.0, 1_000);
-        let wide = line_to_24k(&line).unwrap();
+        let wide = line_times(&line, 3).unwrap();
         assert_eq!(wide.len(), 3_000);
         let wanted = tone(440.0, 24_000.0, 3_000);
         let off = wide[600..2_400].iter().zip(&wanted[600..2_400]).map(|(is, wanted)| is - wanted);
         assert!(rms(off) < 100.0, "a shift by one sample would be 800");
+        assert_eq!(line_times(&line, 2).unwrap().len(), 2_000);
     }
 
     #[test]
     fn what_the_line_cannot_carry_does_not_fold_into_it() {
-        let pcm =
-            |hz| -> Vec<u8> { tone(hz, 24_000.0, 24_000).into_iter().flat_map(|s| (s as i16).to_le_bytes()).collect() };
-        let heard = |hz| rms(WideToLine::new().push(&pcm(hz)).into_iter().skip(800).map(f32::from));
+        let heard = |hz| {
+            let line = Stream::new(24_000, 8_000).push(tone(hz, 24_000.0, 24_000).into_iter().map(to_i16));
+            rms(line.into_iter().skip(800).map(f32::from))
+        };
         assert!(heard(1_000.0) > 6_500.0);
         // Taken by every third sample, 7 kHz would sound as 1 kHz at full level.
         assert!(heard(7_000.0) < 100.0);
@@ -120,11 +126,13 @@ mod tests {
 
     #[test]
     fn pieces_of_any_length_come_out_as_the_whole_does() {
-        let pcm: Vec<u8> = tone(500.0, 24_000.0, 4_800).into_iter().flat_map(|s| (s as i16).to_le_bytes()).collect();
-        let whole = WideToLine::new().push(&pcm);
-        assert_eq!(whole.len(), 1_600);
-        let mut in_pieces = WideToLine::new();
-        let pieces: Vec<i16> = pcm.chunks(2 * 331).flat_map(|piece| in_pieces.push(piece)).collect();
-        assert_eq!(pieces, whole);
+        for (from_hz, to_hz) in [(24_000, 8_000), (16_000, 8_000), (8_000, 16_000), (8_000, 24_000)] {
+            let sound: Vec<i16> = tone(500.0, from_hz as f32, from_hz / 5).into_iter().map(to_i16).collect();
+            let whole = Stream::new(from_hz, to_hz).push(sound.iter().copied());
+            assert_eq!(whole.len(), to_hz / 5);
+            let mut in_pieces = Stream::new(from_hz, to_hz);
+            let pieces: Vec<i16> = sound.chunks(331).flat_map(|piece| in_pieces.push(piece.iter().copied())).collect();
+            assert_eq!(pieces, whole);
+        }
     }
 }

@@ -1,12 +1,10 @@
 //! One response under way: which event comes next, and when. Pure: the session asks, with the time.
 
+use super::formats::{OutputFormat, encode_stretch};
 use super::record::CallRecord;
 use super::script::{LoadedScript, Rule, Voice};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// How output audio is paced.
@@ -29,15 +27,6 @@ enum Part {
     Say { voice: Arc<Voice>, text: String, phase: Option<String> },
     Call { name: String, arguments: String },
     Fail { code: String },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutputFormat {
-    Pcmu,
-    Pcma,
-    Pcm24,
-    /// `output_modalities: ["text"]`
-    Text,
 }
 
 /// What happened beside the events, for the conversation and the record.
@@ -231,7 +220,7 @@ impl Generation {
                 // The transcript runs along in proportion; the real one is not aligned either.
                 let upto = if end == length { text.len() } else { floor_char(text, text.len() * end / length) };
                 let said = text[open.said..upto].to_owned();
-                let audio = encode_audio(voice, open.sent..end, self.format);
+                let audio = encode_stretch(voice, open.sent..end, self.format);
                 let chunk_ms = (end - open.sent) as u64 / 8;
                 let finished = end == length;
                 open.sent = end;
@@ -345,7 +334,7 @@ impl OpenItem {
                 let content = match (status, format) {
                     ("in_progress", _) => json!([]),
                     (_, OutputFormat::Text) => json!([{ "type": "output_text", "text": said }]),
-                    (_, OutputFormat::Pcmu | OutputFormat::Pcma | OutputFormat::Pcm24) => {
+                    (_, OutputFormat::Pcmu | OutputFormat::Pcma | OutputFormat::Pcm24 | OutputFormat::Pcm16) => {
                         json!([{ "type": "output_audio", "transcript": said }])
                     }
                 };
@@ -365,26 +354,6 @@ impl OpenItem {
                 })
             }
             Part::Fail { .. } => Value::Null,
-        }
-    }
-}
-
-/// A stretch of the line, in samples at 8 kHz; nothing of one that is empty, or that is written and not spoken.
-fn encode_audio(voice: &Voice, stretch: Range<usize>, format: OutputFormat) -> Option<String> {
-    if stretch.is_empty() {
-        return None;
-    }
-    let mulaw = &voice.mulaw[stretch.clone()];
-    match format {
-        OutputFormat::Text => None,
-        OutputFormat::Pcmu => Some(STANDARD.encode(mulaw)),
-        OutputFormat::Pcma => {
-            let alaw: Vec<u8> = mulaw.iter().map(|&b| audio_codec_algorithms::convert_ulaw_to_alaw(b)).collect();
-            Some(STANDARD.encode(alaw))
-        }
-        OutputFormat::Pcm24 => {
-            let samples = voice.wide().get(stretch.start * 3..stretch.end * 3).unwrap_or_default();
-            Some(STANDARD.encode(samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>()))
         }
     }
 }

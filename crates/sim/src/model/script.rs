@@ -140,17 +140,22 @@ pub struct LoadedScript {
 pub(super) struct Voice {
     /// 8 kHz.
     pub(super) mulaw: Vec<u8>,
-    wide: OnceLock<Vec<i16>>,
+    /// At two and at three times the rate.
+    wide: [OnceLock<Vec<i16>>; 2],
 }
 
 impl Voice {
-    /// 24 kHz linear, three samples for each of the line's; made when the first client asks for it.
-    pub(super) fn wide(&self) -> &[i16] {
-        self.wide.get_or_init(|| {
+    pub(super) fn new(mulaw: Vec<u8>) -> Self {
+        Self { mulaw, ..Self::default() }
+    }
+
+    /// Linear, at twice the line's rate or at three times; made when the first client asks for it.
+    pub(super) fn wide(&self, times: usize) -> &[i16] {
+        self.wide[usize::from(times > 2)].get_or_init(|| {
             let line: Vec<f32> = self.mulaw.iter().map(|&byte| f32::from(g711::mulaw_to_linear(byte))).collect();
-            let wide = resample::line_to_24k(&line).unwrap_or_else(|problem| {
-                tracing::warn!(%problem, "no filter for 24 kHz: samples are repeated");
-                line.iter().flat_map(|&sample| [sample; 3]).collect()
+            let wide = resample::line_times(&line, times).unwrap_or_else(|problem| {
+                tracing::warn!(%problem, times, "no filter: samples are repeated");
+                line.iter().flat_map(|&sample| std::iter::repeat_n(sample, times)).collect()
             });
             wide.into_iter().map(resample::to_i16).collect()
         })
@@ -189,7 +194,7 @@ impl LoadedScript {
             if let Some(say) = &rule.say {
                 let mulaw =
                     voices::load(&say.file, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?;
-                audio.insert(say.file.clone(), Arc::new(Voice { mulaw, wide: OnceLock::new() }));
+                audio.insert(say.file.clone(), Arc::new(Voice::new(mulaw)));
             }
         }
         Ok(Self { script: Arc::new(script), audio: Arc::new(audio) })
