@@ -217,7 +217,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 Event::Model(Err(error)) => self.model_lost(at, &error),
                 Event::Work(Some(event)) => self.step(at, Input::Work(event)),
                 Event::Work(None) => self.over(at, CallEnd::LetGo),
-                Event::Time => self.step(at, Input::TimePassed),
+                // Or it is only time for the chores.
+                Event::Time if self.conversation.next_deadline().is_some_and(|due| due <= at) => {
+                    self.step(at, Input::TimePassed);
+                }
+                Event::Time => {}
             }
             if now >= chores_at {
                 chores_at = now + CHORES_EVERY;
