@@ -211,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             match event {
                 Event::Phone(Ok(inbound)) => self.phone_said(at, now, inbound, &caller_audio),
                 Event::Phone(Err(error)) => self.over(at, CallEnd::StreamLost { reason: error.to_string() }),
-                Event::Opened(Ok(socket)) => self.model_opened(now, socket),
+                Event::Opened(Ok(socket)) => self.model_opened(at, now, socket),
                 Event::Opened(Err(error)) => self.model_lost(at, &error),
                 Event::Model(Ok(event)) => self.model_said(at, event),
                 Event::Model(Err(error)) => self.model_lost(at, &error),
@@ -334,7 +334,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         self.silence = silence;
     }
 
-    fn model_opened(&mut self, now: Instant, mut socket: Box<ModelSocket>) {
+    fn model_opened(&mut self, at: CallTime, now: Instant, mut socket: Box<ModelSocket>) {
+        let capabilities = socket.capabilities();
         self.opened = Some(now);
         let (first, second) = self.prebuffer.as_slices();
         socket.append_audio(first);
@@ -344,6 +345,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             socket.send(&command);
         }
         self.model = ModelSlot::Open(socket);
+        self.step(at, Input::Model(ModelEvent::SessionOpened { capabilities }));
     }
 
     fn model_said(&mut self, at: CallTime, event: ModelEvent) {

@@ -14,7 +14,7 @@ use crate::response::{Ended, Purpose, ResponseClock};
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
 use crate::work::{Output, Telling, WorkClock};
 use vocab::delivery::DeliveryChange;
-use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
+use vocab::model::{Capabilities, ModelCommand, ModelEvent, ResponseEnd};
 use vocab::work::{Proposal, WorkCommand, WorkEvent};
 use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples, VoiceEvidence};
 
@@ -34,6 +34,7 @@ pub struct Conversation {
     pub(crate) now: CallTime,
     pub(crate) phase: Phase,
     pub(crate) model_ready: bool,
+    pub(crate) capabilities: Capabilities,
     pub(crate) turn: TurnTracker,
     pub(crate) responses: ResponseClock,
     pub(crate) playback: PlaybackClock,
@@ -54,6 +55,7 @@ impl Conversation {
             now: CallTime(0),
             phase: Phase::Open,
             model_ready: false,
+            capabilities: Capabilities::default(),
             turn: TurnTracker::new(),
             responses: ResponseClock::default(),
             playback: PlaybackClock::default(),
@@ -283,6 +285,11 @@ impl Conversation {
 
     fn model_event(&mut self, event: ModelEvent, out: &mut Vec<Command>) -> bool {
         match event {
+            ModelEvent::SessionOpened { capabilities } => {
+                self.capabilities = capabilities;
+                self.model_ready = false;
+                return false;
+            }
             ModelEvent::SessionReady => self.model_ready = true,
             // The local detector is faster and is the one that is judged.
             ModelEvent::SpeechStarted | ModelEvent::SpeechStopped => return false,

@@ -5,7 +5,7 @@ use crate::{ModelError, SessionConfig};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio_tungstenite::MaybeTlsStream;
-use vocab::model::{ModelCommand, ModelEvent};
+use vocab::model::{Capabilities, ModelCommand, ModelEvent};
 
 /// One provider session. A further provider is a folder, an arm here, and the choice of it in [`SessionConfig`].
 #[derive(Debug)]
@@ -18,6 +18,13 @@ impl ModelSocket {
     /// to wait for that is the driver's deadline.
     pub async fn connect(config: &SessionConfig) -> Result<Self, ModelError> {
         RealtimeSocket::connect(config).await.map(Self::OpenAiRealtime)
+    }
+
+    /// What sessions of this provider can do.
+    pub fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::OpenAiRealtime(_) => crate::openai_realtime::CAPABILITIES,
+        }
     }
 
     /// See [`RealtimeSocket::next`].

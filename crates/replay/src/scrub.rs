@@ -127,7 +127,8 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
             }
             ModelEvent::ErrorReported { code, fatal, .. } => ModelEvent::ErrorReported { code, message: gone(), fatal },
             ModelEvent::SessionLost { .. } => ModelEvent::SessionLost { reason: gone() },
-            ModelEvent::SessionReady
+            ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionReady
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }

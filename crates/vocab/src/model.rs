@@ -18,10 +18,46 @@ pub enum ResponseEnd {
     },
 }
 
+/// What a provider's session can do. The core decides by these and never by a provider's name (realtime-models.md, C4).
+/// The default is what a Realtime session with explicit responses can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    pub speaks: Speaks,
+    /// A generation can be stopped.
+    pub cancel: bool,
+    /// An item can be cut to what was heard. Where it cannot, the model is told in words.
+    pub truncate: bool,
+    /// A tool output may be given without the model speaking of it.
+    pub silent_output: bool,
+    /// The provider's turn detection says when the caller's turn has ended.
+    pub turn_events: bool,
+}
+
+/// Who decides when the model speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speaks {
+    /// A response is asked for, and has an end.
+    WhenAsked,
+    /// The model listens and speaks at once. A response is a stretch of its voice, found by the adapter; answers to the caller
+    /// come by themselves.
+    ByItself,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { speaks: Speaks::WhenAsked, cancel: true, truncate: true, silent_output: true, turn_events: true }
+    }
+}
+
 /// Past tense: it has happened at the provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelEvent {
+    /// A connection stands; what follows comes of a session with these capabilities. A second one in a call takes the
+    /// place of the one before.
+    SessionOpened { capabilities: Capabilities },
     /// The session holds our configuration; responses may be asked for.
     SessionReady,
     /// The provider's turn detection heard the caller start.

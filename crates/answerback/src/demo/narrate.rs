@@ -111,7 +111,8 @@ impl Narrator {
                 Some(says(format!("error {code}: {message}")).in_tone(Tone::Cut))
             }
             ModelEvent::SessionLost { reason } => Some(says(format!("is lost: {reason}")).in_tone(Tone::Cut)),
-            ModelEvent::SessionReady
+            ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionReady
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }

@@ -41,7 +41,8 @@ impl ResponseTape {
             | ModelEvent::ToolCallReceived { .. }
             | ModelEvent::CreateRefused { .. } => true,
             ModelEvent::ResponseEnded { end, .. } => *end != ResponseEnd::Cancelled,
-            ModelEvent::SessionReady
+            ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionReady
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -196,7 +197,8 @@ impl Tape {
             ModelEvent::CreateRefused { request, .. } => {
                 self.responses.iter().position(|tape| tape.response == *request)
             }
-            ModelEvent::SessionReady
+            ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionReady
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }

@@ -288,7 +288,8 @@ impl World<'_> {
                     ModelEvent::CreateRefused { request, busy: *busy, message: message.clone() }
                 }
                 // A tape of a response holds none of these.
-                ModelEvent::SessionReady
+                ModelEvent::SessionOpened { .. }
+                | ModelEvent::SessionReady
                 | ModelEvent::SpeechStarted
                 | ModelEvent::SpeechStopped
                 | ModelEvent::TurnCommitted { .. }

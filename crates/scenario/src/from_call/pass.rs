@@ -151,7 +151,8 @@ impl<'a> Pass<'a> {
             ModelEvent::ErrorReported { code, .. } => {
                 self.facts.untold.push(format!("the model's provider complained of `{code}`"));
             }
-            ModelEvent::SessionReady
+            ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionReady
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
