@@ -12,7 +12,7 @@ use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::{Policy, TurnEnd};
 use crate::response::{Ended, Purpose, ResponseClock};
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
-use crate::work::{Output, Telling, WorkClock};
+use crate::work::{Output, SoFar, Telling, WorkClock};
 use vocab::delivery::DeliveryChange;
 use vocab::model::{Capabilities, ModelCommand, ModelEvent, ResponseEnd};
 use vocab::work::{Proposal, WorkCommand, WorkEvent};
@@ -148,6 +148,7 @@ impl Conversation {
                 // The pump runs, and the gate judges, when the step settles.
                 Deadline::SendDue
                 | Deadline::QuietOver
+                | Deadline::OutputWait
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
                 | Deadline::SaveOverdue => {}
@@ -405,7 +406,7 @@ impl Conversation {
 
     fn propose(&mut self, response: ResponseId, call: Proposed, out: &mut Vec<Command>) {
         let turn = self.responses.get(response).and_then(|response| response.turn).or(self.turn.latest_turn());
-        let tool_call = self.work.propose(response, call.provider_call.clone(), call.name.clone());
+        let tool_call = self.work.propose(self.now, response, call.provider_call.clone(), call.name.clone());
         out.push(Command::Explain(Decision::ToolCallProposed { tool_call, tool: call.name.clone() }));
         out.push(Command::Work(WorkCommand::Propose(Proposal {
             tool_call,
@@ -499,12 +500,15 @@ impl Conversation {
 
     fn work_event(&mut self, event: WorkEvent, out: &mut Vec<Command>) -> bool {
         match event {
-            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result } => match attached_to {
-                Some(status) => {
-                    submit(self.work.attached(tool_call, operation, status, result.as_deref()), out);
+            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands } => {
+                match attached_to {
+                    Some(status) => {
+                        let so_far = SoFar { status, result: result.as_deref(), stands: stands.as_deref() };
+                        submit(self.work.attached(tool_call, operation, so_far), out);
+                    }
+                    None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
                 }
-                None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
-            },
+            }
             WorkEvent::Refused { tool_call, refusal } => {
                 submit(self.work.refused(tool_call, &refusal.code, &refusal.say), out);
             }

@@ -24,6 +24,8 @@ pub enum Deadline {
     RetryDue,
     /// A tool call has had its wait for a direct answer.
     InlineWait,
+    /// The output of a tool call should have come by now.
+    OutputWait,
     /// A drained batch's delivery should have come by now.
     AnswerWait,
     /// The quiet window of some delivery is over.
@@ -36,7 +38,7 @@ pub enum Deadline {
     SaveRetry,
 }
 
-const ALL: [Deadline; 14] = [
+const ALL: [Deadline; 15] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -46,6 +48,7 @@ const ALL: [Deadline; 14] = [
     Deadline::GenerationStalled,
     Deadline::RetryDue,
     Deadline::InlineWait,
+    Deadline::OutputWait,
     Deadline::AnswerWait,
     Deadline::QuietOver,
     Deadline::DeliveryStale,

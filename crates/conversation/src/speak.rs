@@ -49,7 +49,10 @@ impl Conversation {
         Snapshot {
             caller_speaking: self.turn.caller_is_speaking(),
             open_turn: self.turn.open_turn(),
-            response_owed: response_due || self.responses.in_slot().is_some(),
+            // Tool calls whose output is about to come bring an answer too.
+            response_owed: response_due
+                || self.responses.in_slot().is_some()
+                || self.work.output_awaited_until().is_some_and(|until| until > self.now),
             playback_live: self.playback.is_live(),
             urgent_voice: self.pending.iter().any(|pending| pending.is_urgent_voice()),
             quiet_ms: quiet_since.map_or(0, |since| u32::try_from(self.now.ms_since(since)).unwrap_or(u32::MAX)),
@@ -312,6 +315,7 @@ impl Conversation {
         self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::SaveRetry, self.pending.save_again_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
+        self.deadlines.set(Deadline::OutputWait, self.work.output_wait_ends(self.now));
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());
     }

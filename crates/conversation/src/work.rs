@@ -21,6 +21,7 @@ struct ToolCall {
     provider_call: ProviderCallId,
     tool: String,
     response: ResponseId,
+    proposed_at: CallTime,
     /// Once admitted.
     operation: Option<OperationId>,
     /// It joined an operation that was there before: that one's batch will tell the outcome.
@@ -30,6 +31,12 @@ struct ToolCall {
     finished: bool,
     /// The delivery that tells its outcome has come.
     delivered: bool,
+}
+
+impl ToolCall {
+    fn output_by(&self) -> CallTime {
+        self.inline_until.unwrap_or(self.proposed_at.plus_ms(ADMISSION_WAIT_MS))
+    }
 }
 
 /// The calls of one response.
@@ -51,6 +58,15 @@ pub struct Output {
     pub text: String,
 }
 
+/// The state of an operation that a call joined.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar<'a> {
+    pub status: OperationStatus,
+    pub result: Option<&'a str>,
+    /// Details that stand though the call gave others, as JSON.
+    pub stands: Option<&'a str>,
+}
+
 /// What a finished operation means for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Telling {
@@ -70,6 +86,8 @@ pub struct Answerable {
 
 /// A drained batch's delivery comes in the same breath as the last result; this is for a disk that stalls.
 const ANSWER_WAIT_MS: u64 = 2_000;
+/// An admission takes milliseconds; after this long nothing waits for its word any more.
+const ADMISSION_WAIT_MS: u64 = 2_000;
 /// Tool calls remembered; a call of an hour has some dozens.
 const KEPT_CALLS: usize = 256;
 
@@ -82,7 +100,13 @@ pub struct WorkClock {
 
 impl WorkClock {
     /// The model proposed a call.
-    pub fn propose(&mut self, response: ResponseId, provider_call: ProviderCallId, tool: String) -> ToolCallId {
+    pub fn propose(
+        &mut self,
+        at: CallTime,
+        response: ResponseId,
+        provider_call: ProviderCallId,
+        tool: String,
+    ) -> ToolCallId {
         self.forget_the_oldest();
         self.last = self.last.next();
         let id = self.last;
@@ -93,6 +117,7 @@ impl WorkClock {
                 provider_call,
                 tool,
                 response,
+                proposed_at: at,
                 operation: None,
                 attached: false,
                 inline_until: None,
@@ -138,15 +163,21 @@ impl WorkClock {
         &mut self,
         call: ToolCallId,
         operation: OperationId,
-        status: OperationStatus,
-        result: Option<&str>,
+        SoFar { status, result, stands }: SoFar<'_>,
     ) -> Option<Output> {
         let call = self.calls.get_mut(&call)?;
         call.attached = true;
         // What can be told has been told, unknown too: nothing more need come of it.
         call.finished = status.is_terminal() || result.is_some();
         call.told = if call.finished { Told::Outcome } else { Told::Accepted };
-        let text = outcome_text(&operation, status, result.unwrap_or_default(), true);
+        let again = match stands {
+            None => "This request was already made; nothing was started again.".to_owned(),
+            Some(stands) => format!(
+                "This request was already made; nothing was started again. It stands with {stands}, and what this call gave \
+                 instead was not taken: say so if it matters to the caller."
+            ),
+        };
+        let text = outcome_text(&operation, status, result.unwrap_or_default(), Some(&again));
         call.operation = Some(operation);
         Some(Output { provider_call: call.provider_call.clone(), text })
     }
@@ -172,7 +203,7 @@ impl WorkClock {
             match call.told {
                 Told::Nothing => {
                     call.told = Told::Outcome;
-                    let text = outcome_text(operation, status, result, false);
+                    let text = outcome_text(operation, status, result, None);
                     tellings.push(Telling::Output(Output { provider_call: call.provider_call.clone(), text }));
                 }
                 Told::Accepted => {
@@ -199,6 +230,18 @@ impl WorkClock {
 
     pub fn inline_wait_ends(&self) -> Option<CallTime> {
         self.calls.values().filter(|call| call.told == Told::Nothing).filter_map(|call| call.inline_until).min()
+    }
+
+    /// Until when the output of some call is about to come, and an answer with it: news waits for that one. Bounded, since
+    /// an admission that never speaks must not silence everything else.
+    pub fn output_awaited_until(&self) -> Option<CallTime> {
+        self.calls.values().filter(|call| call.told == Told::Nothing).map(ToolCall::output_by).max()
+    }
+
+    /// The next moment at which one call less is waited for.
+    pub fn output_wait_ends(&self, now: CallTime) -> Option<CallTime> {
+        let waiting = self.calls.values().filter(|call| call.told == Told::Nothing);
+        waiting.map(ToolCall::output_by).filter(|by| *by > now).min()
     }
 
     /// Those whose wait for a direct answer is over are told `accepted`.
@@ -297,13 +340,15 @@ impl WorkClock {
     }
 }
 
-fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: bool) -> String {
-    let note = if status == OperationStatus::Unknown {
-        r#","note":"Not confirmed yet; say so and promise nothing.""#
-    } else if again {
-        r#","note":"This request was already made; nothing was started again.""#
-    } else {
-        ""
+/// `again`: the call joined an operation that was there, in words.
+fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: Option<&str>) -> String {
+    let mut notes = Vec::from_iter(again);
+    if status == OperationStatus::Unknown {
+        notes.push("Not confirmed yet; say so and promise nothing.");
+    }
+    let note = match notes.is_empty() {
+        true => String::new(),
+        false => format!(r#","note":{}"#, serde_json::Value::from(notes.join(" "))),
     };
     // The executor's words, in quotes: an output that is no JSON would reach the model as noise.
     let result = serde_json::Value::from(result);

@@ -91,6 +91,7 @@ fn attaching_to_an_operation_that_stays_unknown_does_not_keep_the_agent_thinking
         inline_wait_ms: 0,
         attached_to: Some(OperationStatus::Unknown),
         result: Some("pay: not confirmed yet.".into()),
+        stands: None,
     });
     stage.run(10);
     stage.say(500);

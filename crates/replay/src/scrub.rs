@@ -136,9 +136,9 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
             | ModelEvent::AudioReceived { .. } => event,
         }),
         Input::Work(event) => Input::Work(match event {
-            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result } => {
-                let result = result.map(|_| GONE_JSON.to_owned());
-                WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result }
+            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands } => {
+                let (result, stands) = (result.map(|_| GONE_JSON.to_owned()), stands.map(|_| GONE_JSON.to_owned()));
+                WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands }
             }
             WorkEvent::Refused { tool_call, mut refusal } => {
                 refusal.say = gone();

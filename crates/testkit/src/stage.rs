@@ -252,6 +252,7 @@ impl Stage {
             inline_wait_ms: 700,
             attached_to: None,
             result: None,
+            stands: None,
         });
     }
 

@@ -14,10 +14,5 @@ pub mod wire;
 use vocab::model::{Capabilities, Speaks};
 
 /// Explicit responses, our own cancel and truncate, outputs that stay silent until a response is asked for.
-pub const CAPABILITIES: Capabilities = Capabilities {
-    speaks: Speaks::WhenAsked,
-    cancel: true,
-    truncate: true,
-    silent_output: true,
-    turn_events: true,
-};
+pub const CAPABILITIES: Capabilities =
+    Capabilities { speaks: Speaks::WhenAsked, cancel: true, truncate: true, silent_output: true, turn_events: true };
