@@ -149,6 +149,7 @@ impl Conversation {
                 Deadline::SendDue
                 | Deadline::QuietOver
                 | Deadline::OutputWait
+                | Deadline::OwnAnswer
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
                 | Deadline::SaveOverdue => {}
@@ -220,7 +221,7 @@ impl Conversation {
 
     /// The open turn ends, or the model gets its time to end it.
     fn caller_fell_quiet(&mut self, out: &mut Vec<Command>) {
-        match self.turn.ended_by_quiet(&self.policy.turn) {
+        match self.turn.ended_by_quiet(self.turn_end()) {
             Some(by) => {
                 if by == TurnEndedBy::Hangover {
                     out.push(Command::Model(ModelCommand::CommitTurn));
@@ -259,13 +260,15 @@ impl Conversation {
                 self.cut_by_turn = false;
             }
             self.owed.turn = Some(turn);
+            self.owed.turn_closed_at = Some(self.now);
             self.owed.turn_ended_at = Some(self.turn.last_speech().unwrap_or(self.now));
             out.push(Command::Explain(Decision::TurnClosed { turn, by }));
+            self.turn_may_be_answered();
         }
     }
 
     fn model_committed(&mut self, item: ModelItemId, out: &mut Vec<Command>) {
-        match self.policy.turn.end {
+        match self.turn_end() {
             // Our own commit, echoed: the turn closed when we sent it.
             TurnEnd::Local => {
                 if let Some(turn) = self.turn.latest_turn() {
@@ -300,6 +303,9 @@ impl Conversation {
                     out.push(Command::Explain(Decision::CallerSaid { turn, text }));
                 }
                 return false;
+            }
+            ModelEvent::ResponseCreated { response, request: None } if self.model_speaks_by_itself() => {
+                self.responses.began_of_itself(self.now, response);
             }
             ModelEvent::ResponseCreated { response, request } => {
                 self.responses.created(self.now, response, request);
@@ -355,17 +361,22 @@ impl Conversation {
         response.last_word = self.now;
         let first = !std::mem::replace(&mut response.sounded, true);
         response.silent = false;
+        let of_itself = response.purpose == Purpose::OfItself;
         let (playback, from) = self.playback.receive(id, item, samples);
         out.push(Command::KeepAudio { playback, from });
         if first {
             self.first_audio(id, out);
+            // While the caller has the floor it is no answer to what they have not said yet.
+            if of_itself && self.turn.open_turn().is_none() {
+                self.answered_of_itself();
+            }
         }
     }
 
     fn first_audio(&mut self, id: ResponseId, out: &mut Vec<Command>) {
         out.push(Command::Explain(Decision::ResponseSounds { response: id }));
         let Some(response) = self.responses.get(id) else { return };
-        if matches!(response.purpose, Purpose::Reply | Purpose::Acknowledge)
+        if matches!(response.purpose, Purpose::Reply | Purpose::Acknowledge | Purpose::Prod | Purpose::OfItself)
             && let Some(ended_at) = self.owed.turn_ended_at.take()
         {
             out.push(measure(Measure::SpeechStopToAcceptanceAudio, self.now.ms_since(ended_at)));
@@ -406,6 +417,9 @@ impl Conversation {
 
     fn propose(&mut self, response: ResponseId, call: Proposed, out: &mut Vec<Command>) {
         let turn = self.responses.get(response).and_then(|response| response.turn).or(self.turn.latest_turn());
+        if self.responses.get(response).is_some_and(|response| response.purpose == Purpose::OfItself) {
+            self.answered_of_itself();
+        }
         let tool_call = self.work.propose(self.now, response, call.provider_call.clone(), call.name.clone());
         out.push(Command::Explain(Decision::ToolCallProposed { tool_call, tool: call.name.clone() }));
         out.push(Command::Work(WorkCommand::Propose(Proposal {
@@ -439,7 +453,15 @@ impl Conversation {
         }
         let fruitless = !response.sounded && response.proposed_calls == 0;
         if response.cancelled_at.is_none() && fruitless {
-            self.owe_again(id, &response, true, out);
+            match response.purpose {
+                // It promised nobody anything.
+                Purpose::OfItself => {}
+                Purpose::Reply if self.model_speaks_by_itself() && response.turn.is_none() => {
+                    out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
+                    self.results_met_silence(&response.deliveries);
+                }
+                _ => self.owe_again(id, &response, true, out),
+            }
         } else if response.cancelled_at.is_none() {
             self.responses.succeeded();
         }

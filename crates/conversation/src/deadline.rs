@@ -20,6 +20,8 @@ pub enum Deadline {
     CancelTimeout,
     /// The provider has gone silent in the middle of a response.
     GenerationStalled,
+    /// A model that speaks by itself should have answered the caller by now.
+    OwnAnswer,
     /// An owed answer may be asked for again.
     RetryDue,
     /// A tool call has had its wait for a direct answer.
@@ -38,7 +40,7 @@ pub enum Deadline {
     SaveRetry,
 }
 
-const ALL: [Deadline; 15] = [
+const ALL: [Deadline; 16] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -46,6 +48,7 @@ const ALL: [Deadline; 15] = [
     Deadline::CreateTimeout,
     Deadline::CancelTimeout,
     Deadline::GenerationStalled,
+    Deadline::OwnAnswer,
     Deadline::RetryDue,
     Deadline::InlineWait,
     Deadline::OutputWait,

@@ -14,6 +14,7 @@ mod conversation;
 mod deadline;
 mod decision;
 mod directions;
+mod duplex;
 pub mod gate;
 pub mod history;
 mod input;

@@ -103,6 +103,8 @@ pub struct ResponsePolicy {
     pub max_attempts: u32,
     /// Wait before the next attempt; doubles each time.
     pub retry_base_ms: u32,
+    /// A model that speaks by itself has this long to answer a turn before it is reminded.
+    pub own_answer_ms: u32,
 }
 
 impl Default for ResponsePolicy {
@@ -113,6 +115,8 @@ impl Default for ResponsePolicy {
             cancel_timeout_ms: 1_000,
             max_attempts: 3,
             retry_base_ms: 300,
+            // Slow answers begin after three seconds, and a backend that thinks first takes longer.
+            own_answer_ms: 6_000,
         }
     }
 }

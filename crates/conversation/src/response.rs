@@ -19,8 +19,12 @@ pub enum Purpose {
     Acknowledge,
     /// Says what finished.
     Deliver,
+    /// Reminds a model that speaks by itself of a turn that it left without an answer.
+    Prod,
     /// The provider made it without being asked: it is never heard.
     Unasked,
+    /// A model that speaks by itself did so: its answer to the caller, or tool calls.
+    OfItself,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +127,7 @@ impl ResponseClock {
         self.last = self.last.next();
         let id = self.last;
         self.slot = Some(id);
-        self.retry_at = None;
+        self.retry_at = self.retry_at.filter(|_| purpose == Purpose::OfItself);
         let response = self.kept.entry(id).or_insert(Response {
             purpose,
             state: ResponseState::Planned,
@@ -143,6 +147,16 @@ impl ResponseClock {
             guessed: false,
         });
         (id, response)
+    }
+
+    /// The model spoke, or called tools, of itself. Such a response needs no slot: it is no answer to a request of ours.
+    pub fn began_of_itself(&mut self, at: CallTime, model: ModelResponseId) -> ResponseId {
+        let slot = self.slot;
+        let (id, response) = self.plan(at, Purpose::OfItself);
+        response.model = Some(model);
+        response.state = ResponseState::Generating;
+        self.slot = slot;
+        id
     }
 
     /// The provider started a response. A provider that never echoes metadata leaves `request` empty: then it is the one that
@@ -196,7 +210,7 @@ impl ResponseClock {
         match self.kept.get_mut(&response) {
             Some(response) if response.cancelled_at.is_none() => {
                 response.cancelled_at = Some(at);
-                in_slot
+                in_slot || (response.purpose == Purpose::OfItself && !response.state.is_over())
             }
             Some(_) | None => false,
         }
@@ -302,6 +316,12 @@ impl ResponseClock {
         if self.busy {
             self.retry_now();
         }
+    }
+
+    /// Responses that the model began of itself and that have not ended.
+    pub fn of_itself(&self) -> impl Iterator<Item = ResponseId> {
+        let open = |response: &Response| response.purpose == Purpose::OfItself && !response.state.is_over();
+        self.kept.iter().filter(move |(_, response)| open(response)).map(|(id, _)| *id)
     }
 
     pub fn succeeded(&mut self) {

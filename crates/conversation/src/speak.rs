@@ -62,7 +62,16 @@ impl Conversation {
     /// The one answer that is due now: to the latest turn, to tool outputs, or the greeting.
     fn due(&mut self) -> Option<Due> {
         let answerable = self.work.answerable(self.now);
-        if self.owed.turn.is_none() && answerable.is_empty() {
+        let ask_for_turn = self.must_ask_for_turn();
+        if self.model_speaks_by_itself() && answerable.is_empty() {
+            let purpose = match (ask_for_turn, self.must_ask_to_attach()) {
+                (true, _) => Some(Purpose::Prod),
+                (false, true) => Some(Purpose::Reply),
+                (false, false) => self.owed.greeting.is_some().then_some(Purpose::Greet),
+            };
+            return purpose.map(|purpose| Due { purpose, answers: Vec::new() });
+        }
+        if !ask_for_turn && answerable.is_empty() {
             return self.owed.greeting.is_some().then_some(Due { purpose: Purpose::Greet, answers: Vec::new() });
         }
         let awaits_outcome = answerable.iter().all(|group| group.awaits_outcome);
@@ -255,7 +264,11 @@ impl Conversation {
         let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
         let cut = self.cut_voice(out);
         for id in slot.into_iter().chain(cut) {
-            if let Some(response) = self.responses.get(id).cloned() {
+            if let Some(mut response) = self.responses.get(id).cloned() {
+                if self.model_speaks_by_itself() {
+                    // It has the outputs and cannot be asked for their answer a second time.
+                    response.answers.clear();
+                }
                 self.restore_debt(&response);
             }
         }
@@ -315,6 +328,7 @@ impl Conversation {
         self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::SaveRetry, self.pending.save_again_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
+        self.deadlines.set(Deadline::OwnAnswer, self.own_answer_by().filter(|by| *by > self.now));
         self.deadlines.set(Deadline::OutputWait, self.work.output_wait_ends(self.now));
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());

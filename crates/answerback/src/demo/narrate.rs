@@ -272,7 +272,9 @@ const fn purpose_in_words(purpose: Purpose) -> &'static str {
         Purpose::Reply => "an answer",
         Purpose::Acknowledge => "an acknowledgement that promises nothing",
         Purpose::Deliver => "the news",
+        Purpose::Prod => "an answer that has not come",
         Purpose::Unasked => "nothing",
+        Purpose::OfItself => "what the model says of itself",
     }
 }
 
