@@ -7,7 +7,7 @@ use call::recorder::{RecordingLimits, Recordings};
 use call::{CallEnd, CallLimits, CallSetup, Desk, DeskFull};
 use conversation::Policy;
 use futures_util::{SinkExt, StreamExt};
-use models::{Eagerness, SessionConfig, TurnDetection};
+use models::{Eagerness, Provider, SessionConfig, TurnDetection};
 use phone::twilio::{Inbound, SocketConfig, TwilioSocket};
 use recording::{AGENT_FILE, CALLER_FILE, Header, Tail, ToolFacts};
 use serde_json::{Value, json};
@@ -151,6 +151,7 @@ async fn a_call_over_real_sockets_is_recorded_and_replays_without_drift() {
         phone,
         desk: NoDesk,
         model: SessionConfig {
+            provider: Provider::default(),
             base_url,
             model: "gpt-realtime".into(),
             api_key: "sk-test".to_owned().into(),

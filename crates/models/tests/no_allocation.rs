@@ -5,8 +5,10 @@
 // A counting allocator cannot be written without `unsafe`; it only forwards to the system's.
 #![allow(unsafe_code)]
 
-use models::openai_realtime::socket::{RealtimeSocket, websocket_config};
-use models::{Eagerness, SessionConfig, TurnDetection};
+use models::gpt_live::socket::LiveSocket;
+use models::link::websocket_config;
+use models::openai_realtime::socket::RealtimeSocket;
+use models::{Delegation, Eagerness, GptLiveSettings, Provider, SessionConfig, TurnDetection};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};
@@ -53,6 +55,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 
 fn config() -> SessionConfig {
     SessionConfig {
+        provider: Provider::default(),
         base_url: "ws://127.0.0.1/v1".into(),
         model: "m".into(),
         api_key: "k".to_owned().into(),
@@ -126,6 +129,51 @@ async fn a_frame_in_and_a_frame_out_allocate_nothing() {
         }
     }
     assert_eq!((inward, outward), (0, 0), "allocations in 3,000 frames in and 3,000 frames out");
+}
+
+/// A Live session's stream is silent for most of a call, and silence is looked at all the same.
+#[tokio::test]
+async fn a_live_streams_silence_and_voice_allocate_nothing() {
+    use base64::Engine;
+    let frame = |byte: u8| {
+        let audio = base64::engine::general_purpose::STANDARD.encode([byte; 640]);
+        server_frame(&format!(r#"{{"type":"session.output_audio.delta","delta":"{audio}"}}"#))
+    };
+    let (ours, mut peer) = tokio::io::duplex(64 * 1024);
+    let ws = WebSocketStream::from_raw_socket(ours, Role::Client, Some(websocket_config())).await;
+    let settings = GptLiveSettings { delegation: Delegation::Client { tool: None } };
+    let mut socket = LiveSocket::over(ws, &config(), &settings);
+    let started = r#"{"type":"session.started","session":{"audio":{"format":{"type":"audio/pcmu","rate":8000}},"id":"live_1","x":"                              "}}"#;
+    peer.write_all(&server_frame(started)).await.expect("the stream is open");
+    let mut audio = Vec::with_capacity(64 * 1024);
+    let mut scratch = vec![0u8; 64 * 1024];
+    assert_eq!(socket.next(&mut audio).await, Ok(ModelEvent::SessionReady));
+    socket.flush().await;
+    drain(&mut peer, &mut scratch).await;
+
+    let (silence, voice) = (frame(0xff), frame(0x10));
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut counted, mut sounds) = (0, 0);
+    for round in 0..2_000 {
+        tokio::task::yield_now().await;
+        // Four seconds of voice, then sixteen of silence.
+        peer.write_all(if round % 250 < 50 { &voice } else { &silence }).await.expect("the stream is open");
+        audio.clear();
+        let of_round = allocations(|| {
+            while let Poll::Ready(told) = socket.poll_next(&mut cx, &mut audio) {
+                sounds += usize::from(matches!(told, Ok(ModelEvent::AudioReceived { .. })));
+            }
+            socket.append_audio(&[0x7f; 480]);
+            assert_eq!(socket.poll_flush(&mut cx), Poll::Ready(()));
+        });
+        drain(&mut peer, &mut scratch).await;
+        // The beginning of a stretch is an entry in its book.
+        if round >= 500 && round % 250 >= 5 {
+            counted += of_round;
+        }
+    }
+    assert!(sounds >= 8 * 50, "{sounds}");
+    assert_eq!(counted, 0, "allocations in a minute of a call");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use base64::Engine;
 use futures_util::{SinkExt, StreamExt};
-use models::openai_realtime::socket::{AUDIO_BACKLOG_BYTES, CLOSE_TIMEOUT, RealtimeSocket, websocket_config};
-use models::{Eagerness, ModelError, ModelSocket, SessionConfig, TurnDetection};
+use models::link::{AUDIO_BACKLOG_BYTES, CLOSE_TIMEOUT, websocket_config};
+use models::openai_realtime::socket::RealtimeSocket;
+use models::{Eagerness, ModelError, ModelSocket, Provider, SessionConfig, TurnDetection};
 use serde_json::{Value, json};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use vocab::{ModelItemId, ModelResponseId, ResponseId, Samples};
 
 fn config(base_url: String) -> SessionConfig {
     SessionConfig {
+        provider: Provider::default(),
         base_url,
         model: "gpt realtime/2".into(),
         api_key: "sk-test".to_owned().into(),
@@ -144,7 +146,7 @@ async fn a_session_goes_from_configuration_over_a_turn_to_the_close() {
     assert_eq!(audio, [0xff, 0xfe, 0xfd, 0xfc]);
     let end = ResponseEnd::Cancelled;
     assert_eq!(next(&mut socket, &mut audio).await, Ok(ModelEvent::ResponseEnded { response, request, end }));
-    let ModelSocket::OpenAiRealtime(session) = &socket;
+    let ModelSocket::OpenAiRealtime(session) = &socket else { panic!("a Realtime session") };
     assert_eq!(session.counts().unknown_events, 1);
     socket.close().await;
     assert_eq!(next(&mut socket, &mut audio).await, Err(ModelError::Ended));

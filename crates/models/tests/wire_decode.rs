@@ -351,7 +351,7 @@ fn a_failure_that_will_not_pass_ends_the_response_first_and_then_the_call() {
 
 #[test]
 fn each_fatal_code_is_fatal_as_code_and_as_type() {
-    for fatal in models::openai_realtime::errors::FATAL_CODES {
+    for fatal in models::codes::FATAL_CODES {
         for error in [json!({"type": fatal, "message": "m"}), json!({"type": "x", "code": fatal, "message": "m"})] {
             let told = Wire::default().event(json!({"type": "error", "error": error}));
             assert_eq!(told, ModelEvent::ErrorReported { code: fatal.into(), message: "m".into(), fatal: true });

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use models::openai_realtime::ids::Ids;
 use models::openai_realtime::wire::{Encoded, Standing, append, decode, encode, session_update};
-use models::{Eagerness, SessionConfig, ToolSpec, TurnDetection};
+use models::{Eagerness, Provider, SessionConfig, ToolSpec, TurnDetection};
 use serde_json::{Value, json};
 use vocab::model::ModelCommand;
 use vocab::{AudioMs, ModelItemId, ProviderCallId, ResponseId};
@@ -12,6 +12,7 @@ const CLIENT_EVENTS: &str = include_str!("fixtures/openai_realtime/client_events
 
 fn config() -> SessionConfig {
     SessionConfig {
+        provider: Provider::default(),
         base_url: "wss://api.openai.com/v1".into(),
         model: "gpt-realtime-2.1".into(),
         api_key: "sk-test".to_owned().into(),

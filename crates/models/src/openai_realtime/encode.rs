@@ -2,10 +2,9 @@
 
 use super::ids::{CancelTarget, Ids, ItemOwner};
 use super::wire::{METADATA_KEY, PCMU};
+use crate::json::{append_audio, write};
 use crate::{Eagerness, SessionConfig, TurnDetection};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use serde_json::{Value, json};
 use vocab::model::ModelCommand;
 use vocab::{AudioMs, ModelItemId};
@@ -109,17 +108,7 @@ pub fn session_update(config: &SessionConfig, ids: &mut Ids, out: &mut BytesMut)
 
 /// `input_audio_buffer.append` of μ-law. Nothing is allocated but what `out` lacks; no event id, since it is never answered.
 pub fn append(mulaw: &[u8], out: &mut BytesMut) {
-    const HEAD: &[u8] = br#"{"type":"input_audio_buffer.append","audio":""#;
-    const TAIL: &[u8] = br#""}"#;
-    let encoded = mulaw.len().div_ceil(3) * 4;
-    out.reserve(HEAD.len() + encoded + TAIL.len());
-    out.extend_from_slice(HEAD);
-    let start = out.len();
-    out.resize(start + encoded, 0);
-    // The slice has the exact length, so this cannot fail; if it did, an empty append is what goes out.
-    let written = STANDARD.encode_slice(mulaw, &mut out[start..]).unwrap_or(0);
-    out.truncate(start + written);
-    out.extend_from_slice(TAIL);
+    append_audio(br#"{"type":"input_audio_buffer.append","audio":""#, mulaw, out);
 }
 
 /// Appends the client event of `command` to `out`.
@@ -215,10 +204,4 @@ fn delete(ordinal: ModelItemId, ids: &mut Ids) -> Result<Value, Dropped> {
 
 fn with_directions(instructions: &str, directions: &str) -> String {
     if instructions.is_empty() { directions.to_owned() } else { format!("{instructions}\n\n{directions}") }
-}
-
-fn write(event: &Value, out: &mut BytesMut) {
-    // A `Value` always serialises and `BytesMut` grows, so there is nothing to fail.
-    let written = serde_json::to_writer(out.writer(), event);
-    debug_assert!(written.is_ok());
 }

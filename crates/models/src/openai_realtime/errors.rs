@@ -1,26 +1,15 @@
 //! What the provider's `error` event means for us. The event does not end the session by itself, and most are recoverable:
 //! a fixed list ends a call, nothing else does.
 
-use super::ids::{Ids, Sent, read_event_id};
+use super::ids::Ids;
+use crate::codes::{SESSION_EXPIRED, UNKNOWN_CODE, is_fatal};
+use crate::event_ids::{Sent, read_event_id};
+use crate::json::scalar;
 use serde_json::Value;
 use vocab::model::ModelEvent;
 
-/// Matched against `code` or `type`: no retry and no new session helps until somebody acts on the account.
-pub const FATAL_CODES: [&str; 5] = [
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "invalid_api_key",
-    "account_deactivated",
-    "billing_hard_limit_reached",
-];
-
 /// Another response is writing the conversation; ours was not created.
 pub const ALREADY_ACTIVE: &str = "conversation_already_has_active_response";
-/// The provider's limit of a session's length was reached.
-pub const SESSION_EXPIRED: &str = "session_expired";
-/// Reported when an error carries neither code nor type.
-pub const UNKNOWN_CODE: &str = "unknown";
-
 /// `error` is the member of that name of the event.
 pub fn read_error(error: &Value, ids: &mut Ids) -> ModelEvent {
     let text = |name: &str| error.get(name).and_then(scalar).filter(|text| !text.is_empty());
@@ -33,7 +22,7 @@ pub fn read_error(error: &Value, ids: &mut Ids) -> ModelEvent {
     if is(SESSION_EXPIRED) {
         return ModelEvent::SessionLost { reason: format!("{SESSION_EXPIRED}: {message}") };
     }
-    let fatal = FATAL_CODES.iter().any(|fatal| is(fatal));
+    let fatal = [&code, &kind].into_iter().flatten().any(|told| is_fatal(told));
     // Early servers sent the overlap without code and event id; then only the words tell.
     let busy = is(ALREADY_ACTIVE) || (code.is_none() && says_already_active(&message));
     let refused = match sent {
@@ -55,20 +44,6 @@ pub fn read_error(error: &Value, ids: &mut Ids) -> ModelEvent {
     ModelEvent::ErrorReported { code, message, fatal: fatal || unusable }
 }
 
-/// Whether a failed response's `code` says that the next one will fail too.
-pub fn is_fatal(code: &str) -> bool {
-    FATAL_CODES.contains(&code)
-}
-
 fn says_already_active(message: &str) -> bool {
     message.to_ascii_lowercase().contains("already has an active response")
-}
-
-/// A string as it is, a number as written; clones differ in how they write codes.
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    }
 }

@@ -4,6 +4,7 @@
 //! Forgetting is harmless by size: an hour of a turn every five seconds makes 720 responses, and only the last few are
 //! ever cancelled or truncated. An id that comes back after it was forgotten is a new one.
 
+use crate::event_ids::event_id;
 use std::collections::VecDeque;
 use vocab::{AudioMs, ModelItemId, ModelResponseId, ResponseId, Samples};
 
@@ -65,15 +66,6 @@ pub(super) struct UnfinishedCall {
 struct Request {
     response: ResponseId,
     cancel_when_created: bool,
-}
-
-/// What one of our own event ids says about the message that bore it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    SessionUpdate,
-    Create(ResponseId),
-    /// Anything else of ours: a cancel, a truncation, an item.
-    Other,
 }
 
 /// What became of a wish to cancel.
@@ -290,35 +282,13 @@ impl Ids {
 
     // Our own event ids: they come back only in `error.event_id`, and name what they were for.
 
-    /// A new id, unique in this session: `ab7-create-r5`, `ab8-session`, `ab9-item`.
     pub(super) fn event_id(&mut self, what: &str) -> String {
-        self.sent_events += 1;
-        format!("ab{}-{what}", self.sent_events)
+        event_id(&mut self.sent_events, what)
     }
 
     pub(super) fn create_event_id(&mut self, response: ResponseId) -> String {
         self.event_id(&format!("create-{response}"))
     }
-}
-
-/// Reads one of our event ids; `None` if it is not one of ours.
-pub fn read_event_id(event_id: &str) -> Option<Sent> {
-    let (number, what) = event_id.strip_prefix("ab")?.split_once('-')?;
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    match what.strip_prefix("create-") {
-        Some(request) => read_request(request).map(Sent::Create),
-        None if what == "session" => Some(Sent::SessionUpdate),
-        None => Some(Sent::Other),
-    }
-}
-
-/// Reads `r5`, as we write it into the metadata of a response.
-pub fn read_request(text: &str) -> Option<ResponseId> {
-    let digits = text.strip_prefix('r')?;
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { digits.parse().ok().map(ResponseId) } else { None }
 }
 
 fn push_bounded<T>(queue: &mut VecDeque<T>, most: usize, entry: T) {
@@ -350,20 +320,5 @@ mod tests {
         assert_eq!(ids.intern_response(""), None);
         assert_eq!(ids.intern_response(&"x".repeat(ID_BYTES + 1)), None);
         assert_eq!(ids.intern_item(&"x".repeat(ID_BYTES), ItemOwner::Model), Some(ModelItemId(0)));
-    }
-
-    #[test]
-    fn our_event_ids_read_back_and_others_do_not() {
-        let mut ids = Ids::default();
-        let create = ids.create_event_id(ResponseId(5));
-        assert_eq!(create, "ab1-create-r5");
-        assert_eq!(read_event_id(&create), Some(Sent::Create(ResponseId(5))));
-        assert_eq!(read_event_id(&ids.event_id("session")), Some(Sent::SessionUpdate));
-        assert_eq!(read_event_id(&ids.event_id("cancel")), Some(Sent::Other));
-        for foreign in
-            ["", "ab", "ab-create-r5", "abx-create-r5", "event_7", "ab1-create-r+5", "ab1-create-r99999999999"]
-        {
-            assert_eq!(read_event_id(foreign), None, "{foreign}");
-        }
     }
 }

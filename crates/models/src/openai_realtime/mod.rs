@@ -1,14 +1,12 @@
 //! OpenAI's Realtime interface (GA), and everything that speaks it: `base_url` decides who answers.
 //!
-//! `wire` and what it stands on (`encode`, `errors`, `ids`, `scan`) are pure; `socket` alone awaits. Absent on purpose:
+//! `wire` and what it stands on (`encode`, `errors`, `ids`) are pure; `socket` alone awaits. Absent on purpose:
 //! no timer but those that bound connecting and closing, no retry, no judgement about when to speak.
 
 pub mod encode;
 pub mod errors;
 pub mod ids;
-mod scan;
 pub mod socket;
-mod tls;
 pub mod wire;
 
 use vocab::model::{Capabilities, Speaks};

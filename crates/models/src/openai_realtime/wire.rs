@@ -7,11 +7,12 @@
 
 pub use super::encode::{Dropped, Encoded, Standing, append, cancel_due, encode, session_update};
 use super::errors;
-use super::ids::{Ids, ItemOwner, UnfinishedCall, read_request};
-use super::scan::{members, string};
+use super::ids::{Ids, ItemOwner, UnfinishedCall};
+use crate::codes::{UNKNOWN_CODE, is_fatal};
+use crate::event_ids::read_request;
+use crate::json::{BASE64, parse, str_of};
+use crate::scan::{members, string};
 use base64::Engine;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 use vocab::model::{ModelEvent, ResponseEnd};
 use vocab::{ModelResponseId, ProviderCallId, ResponseId, Samples};
@@ -20,12 +21,6 @@ use vocab::{ModelResponseId, ProviderCallId, ResponseId, Samples};
 pub const PCMU: &str = "audio/pcmu";
 /// Our key in `response.metadata`; a successful response refers back to its request in no other way.
 pub const METADATA_KEY: &str = "answerback_response";
-
-/// Standard alphabet; padding optional, as compatible servers differ.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// What one server message means.
 #[derive(Clone, Debug, PartialEq)]
@@ -273,7 +268,7 @@ fn response_done(text: &str, ids: &mut Ids) -> Option<Decoded> {
         }
     }
     let fatal = match &end {
-        ResponseEnd::Failed { code } if errors::is_fatal(code) => Some(code.clone()),
+        ResponseEnd::Failed { code } if is_fatal(code) => Some(code.clone()),
         ResponseEnd::Failed { .. }
         | ResponseEnd::Completed
         | ResponseEnd::Cancelled
@@ -330,14 +325,14 @@ fn read_end(body: &Value) -> ResponseEnd {
         None | Some("completed" | "in_progress") => ResponseEnd::Completed,
         Some("cancelled") => ResponseEnd::Cancelled,
         Some("incomplete") => {
-            ResponseEnd::Incomplete { reason: str_of(details, "reason").unwrap_or(errors::UNKNOWN_CODE).to_owned() }
+            ResponseEnd::Incomplete { reason: str_of(details, "reason").unwrap_or(UNKNOWN_CODE).to_owned() }
         }
         Some("failed") => {
             let error = details.get("error").unwrap_or(&Value::Null);
             let (code, kind) = (str_of(error, "code"), str_of(error, "type"));
             // The type may be the telling one: `{type: insufficient_quota, code: null}`.
-            let told = kind.filter(|kind| errors::is_fatal(kind)).or(code).or(kind).or(str_of(details, "reason"));
-            ResponseEnd::Failed { code: told.unwrap_or(errors::UNKNOWN_CODE).to_owned() }
+            let told = kind.filter(|kind| is_fatal(kind)).or(code).or(kind).or(str_of(details, "reason"));
+            ResponseEnd::Failed { code: told.unwrap_or(UNKNOWN_CODE).to_owned() }
         }
         Some(other) => ResponseEnd::Failed { code: other.to_owned() },
     }
@@ -396,12 +391,4 @@ fn is_pcmu(format: Option<&str>) -> bool {
 
 fn request_in(body: &Value) -> Option<ResponseId> {
     body.get("metadata").and_then(|metadata| str_of(metadata, METADATA_KEY)).and_then(read_request)
-}
-
-fn parse(text: &str) -> Option<Value> {
-    serde_json::from_str(text).ok()
-}
-
-fn str_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
-    value.get(name).and_then(Value::as_str)
 }

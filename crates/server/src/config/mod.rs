@@ -25,7 +25,7 @@ pub use tool::ToolConfig;
 use crate::settings::{Limits, ServerSettings, TwilioSettings};
 use conversation::policy::TurnEnd;
 use findings::Effective;
-use models::{SessionConfig, ToolSpec, TurnDetection};
+use models::{Provider, SessionConfig, ToolSpec, TurnDetection};
 use operations::contract::ToolContract;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
@@ -77,6 +77,7 @@ impl Config {
             parameters: tool.contract.parameters.clone(),
         });
         SessionConfig {
+            provider: Provider::default(),
             base_url: self.model.base_url.as_str().trim_end_matches('/').to_owned(),
             model: agent.model.clone(),
             api_key: self.model.api_key.clone().unwrap_or_else(|| SecretString::from(String::new())),

@@ -1,10 +1,8 @@
 //! One response under way: which event comes next, and when. Pure: the session asks, with the time.
 
+use super::formats::{OutputFormat, encode_audio};
 use super::record::CallRecord;
 use super::script::{LoadedScript, Rule};
-use super::turn_detection::mulaw_samples;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
@@ -28,15 +26,6 @@ enum Part {
     Say { mulaw: Vec<u8>, text: String, phase: Option<String> },
     Call { name: String, arguments: String },
     Fail { code: String },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutputFormat {
-    Pcmu,
-    Pcma,
-    Pcm24,
-    /// `output_modalities: ["text"]`
-    Text,
 }
 
 /// What happened beside the events, for the conversation and the record.
@@ -345,7 +334,7 @@ impl OpenItem {
                 let content = match (status, format) {
                     ("in_progress", _) => json!([]),
                     (_, OutputFormat::Text) => json!([{ "type": "output_text", "text": said }]),
-                    (_, OutputFormat::Pcmu | OutputFormat::Pcma | OutputFormat::Pcm24) => {
+                    (_, OutputFormat::Pcmu | OutputFormat::Pcma | OutputFormat::Pcm24 | OutputFormat::Pcm16) => {
                         json!([{ "type": "output_audio", "transcript": said }])
                     }
                 };
@@ -365,30 +354,6 @@ impl OpenItem {
                 })
             }
             Part::Fail { .. } => Value::Null,
-        }
-    }
-}
-
-fn encode_audio(mulaw: &[u8], format: OutputFormat) -> String {
-    match format {
-        OutputFormat::Pcmu | OutputFormat::Text => STANDARD.encode(mulaw),
-        OutputFormat::Pcma => {
-            let alaw: Vec<u8> = mulaw.iter().map(|&b| audio_codec_algorithms::convert_ulaw_to_alaw(b)).collect();
-            STANDARD.encode(alaw)
-        }
-        OutputFormat::Pcm24 => {
-            // Two points between neighbours: clients that insist on 24 kHz are served, not pampered.
-            let mut pcm = Vec::with_capacity(mulaw.len() * 6);
-            let mut before = None;
-            for sample in mulaw_samples(mulaw) {
-                let from = i32::from(before.unwrap_or(sample));
-                let step = i32::from(sample) - from;
-                for third in 1..=3 {
-                    pcm.extend(((from + step * third / 3) as i16).to_le_bytes());
-                }
-                before = Some(sample);
-            }
-            STANDARD.encode(pcm)
         }
     }
 }

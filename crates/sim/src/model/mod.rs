@@ -1,10 +1,12 @@
-//! A realtime speech model's service: OpenAI's GA interface (`/v1/realtime?model=`) over a real WebSocket, driven by a
-//! script and speaking with recorded voices. It records what it was told.
+//! A realtime speech model's service over a real WebSocket, driven by a script and speaking with recorded voices: OpenAI's
+//! Realtime interface (`/v1/realtime?model=`) and its Live interface (`/v1/live/sessions`). It records what it was told.
 //!
-//! Sources of the event shapes and their order: the vendor's realtime guides and the types of its Python SDK.
+//! Sources of the event shapes and their order: the vendor's guides and the types of its Python SDK.
 
 mod events;
+mod formats;
 mod generation;
+mod live;
 mod offline;
 mod record;
 mod script;
@@ -13,6 +15,7 @@ mod turn_detection;
 
 pub(crate) use events::{default_session, detection_of, update_session};
 pub use generation::Pace;
+pub use live::{AppendRecord, CreateRecord, LiveSessionRecord, RunRecord, SaidRecord};
 pub use offline::{OfflineModel, OfflineSession};
 pub use record::{
     CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
@@ -21,6 +24,7 @@ pub use script::{After, Call, LoadedScript, ModelScript, Progress, Rule, Say, Sc
 
 use crate::clock::Clock;
 use futures_util::{SinkExt, StreamExt};
+use live::LiveSession;
 use script::ScriptProgress;
 use serde_json::{Value, json};
 use session::{Opening, Session};
@@ -39,6 +43,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Length of a session, as the service has it today.
 const SESSION_SECONDS: u64 = 3_600;
+/// About two hours were observed of a Live one.
+const LIVE_SESSION_SECONDS: u64 = 7_200;
 
 /// What may go wrong on purpose. Changeable while the server runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +71,18 @@ pub struct ModelFaults {
     pub drop_after_responses: Option<u32>,
     /// Drop the connection so long after it opened.
     pub drop_after_ms: Option<u64>,
+    /// Live only: the words of what the model says come so much later than its voice.
+    pub words_delay_ms: u64,
+    /// Live only: the next n runs of the backend fail.
+    pub fail_runs: u32,
+    /// Live only: the model speaks on when the caller begins.
+    pub never_yields: bool,
+    /// Live only: commentary is taken into the context and never spoken of.
+    pub silent_commentary: bool,
+    /// Live only: a built-in voice that the model lets hear while the backend takes results up.
+    pub filler: Option<&'static str>,
+    /// Live only: the session reaches its time limit so long after it started.
+    pub expire_after_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,7 +163,8 @@ pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
 }
 
 impl ModelServer {
-    /// The `base_url` for a client: `ws://127.0.0.1:PORT/v1`; the endpoint is `{base_url}/realtime?model=…`.
+    /// The `base_url` for a client: `ws://127.0.0.1:PORT/v1`; the endpoints are `{base_url}/realtime?model=…` and
+    /// `{base_url}/live/sessions`.
     pub fn base_url(&self) -> String {
         format!("ws://{}/v1", self.addr)
     }
@@ -188,11 +207,11 @@ async fn accept(listener: TcpListener, service: Arc<Service>, stop: Cancellation
 
 async fn converse(socket: TcpStream, service: Arc<Service>) {
     let _ = socket.set_nodelay(true);
-    let mut model = String::new();
+    let mut asked = Asked::Live;
     let limits = WebSocketConfig::default().read_buffer_size(16 * 1024);
     // The shape of this callback is the library's.
     #[allow(clippy::result_large_err)]
-    let check = |request: &Request, response: Response| service.check_upgrade(request, response, &mut model);
+    let check = |request: &Request, response: Response| service.check_upgrade(request, response, &mut asked);
     let mut ws = match tokio_tungstenite::accept_hdr_async_with_config(socket, check, Some(limits)).await {
         Ok(ws) => ws,
         Err(error) => {
@@ -200,28 +219,93 @@ async fn converse(socket: TcpStream, service: Arc<Service>) {
             return;
         }
     };
-    let (mut session, place) = service.open_session(model);
+    let (mut session, place) = service.open_session(asked);
     let outcome = run(&mut ws, &mut session, place, &service).await;
     tracing::debug!(session = place, outcome, "simulated model session ended");
-    session.record.closed_us = Some(service.clock.now_us());
+    session.closed_at(service.clock.now_us());
     service.keep(place, &session);
+}
+
+/// What an upgrade asked for.
+enum Asked {
+    Realtime { model: String },
+    Live,
+}
+
+/// A session of either interface.
+enum AnySession {
+    Realtime(Box<Session>),
+    Live(Box<LiveSession>),
+}
+
+impl AnySession {
+    fn receive(&mut self, now_us: u64, text: &str) {
+        match self {
+            Self::Realtime(session) => session.receive(now_us, text),
+            Self::Live(session) => session.receive(now_us, text),
+        }
+    }
+    fn advance(&mut self, now_us: u64) -> Vec<Value> {
+        let events = match self {
+            Self::Realtime(session) => {
+                session.advance(now_us);
+                &mut session.events
+            }
+            Self::Live(session) => {
+                session.advance(now_us);
+                &mut session.events
+            }
+        };
+        std::mem::take(events)
+    }
+    fn next_at_us(&self) -> Option<u64> {
+        match self {
+            Self::Realtime(session) => session.next_at_us(),
+            Self::Live(session) => session.next_at_us(),
+        }
+    }
+    fn ended(&self) -> u32 {
+        match self {
+            Self::Realtime(session) => session.ended,
+            Self::Live(session) => session.ended(),
+        }
+    }
+    fn opened_us(&self) -> u64 {
+        match self {
+            Self::Realtime(session) => session.record.opened_us,
+            Self::Live(session) => session.record.opened_us,
+        }
+    }
+    fn closed_at(&mut self, now_us: u64) {
+        match self {
+            Self::Realtime(session) => session.record.closed_us = Some(now_us),
+            Self::Live(session) => session.record.closed_us = Some(now_us),
+        }
+    }
+    /// The service has said its last word.
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Live(session) if session.closed)
+    }
 }
 
 /// Returns why it ended.
 async fn run(
     ws: &mut WebSocketStream<TcpStream>,
-    session: &mut Session,
+    session: &mut AnySession,
     place: usize,
     service: &Service,
 ) -> &'static str {
     let mut event_number = 0u64;
     loop {
         let now_us = service.clock.now_us();
-        session.advance(now_us);
-        let something = !session.events.is_empty();
-        for mut event in std::mem::take(&mut session.events) {
-            event_number += 1;
-            event["event_id"] = format!("event_{place}_{event_number}").into();
+        let events = session.advance(now_us);
+        let something = !events.is_empty();
+        for mut event in events {
+            // The audio of a Live session bears none.
+            if event["type"] != "session.output_audio.delta" {
+                event_number += 1;
+                event["event_id"] = format!("event_{place}_{event_number}").into();
+            }
             service.log(now_us, place, "out", &event);
             if ws.feed(Message::Text(Utf8Bytes::from(event.to_string()))).await.is_err() {
                 return "the client went away";
@@ -233,11 +317,15 @@ async fn run(
                 return "the client went away";
             }
         }
+        if session.is_closed() {
+            let _ = ws.close(None).await;
+            return "closed by the service";
+        }
         let faults = *locked(&service.faults);
-        if faults.drop_after_responses.is_some_and(|n| session.ended >= n) {
+        if faults.drop_after_responses.is_some_and(|n| session.ended() >= n) {
             return "dropped after responses";
         }
-        let drop_at = faults.drop_after_ms.map(|ms| session.record.opened_us + ms * 1_000);
+        let drop_at = faults.drop_after_ms.map(|ms| session.opened_us() + ms * 1_000);
         let wake_us = [session.next_at_us(), drop_at].into_iter().flatten().min();
         let wake = async {
             match wake_us {
@@ -269,7 +357,7 @@ impl Service {
         &self,
         request: &Request,
         mut response: Response,
-        model: &mut String,
+        asked: &mut Asked,
     ) -> Result<Response, ErrorResponse> {
         let refuse = |status: StatusCode, message: &str| {
             let body = json!({ "error": { "type": "invalid_request_error", "message": message } }).to_string();
@@ -280,7 +368,8 @@ impl Service {
         if locked(&self.faults).refuse_connections {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "overloaded");
         }
-        if request.uri().path() != "/v1/realtime" {
+        let is_live = request.uri().path() == "/v1/live/sessions";
+        if !is_live && request.uri().path() != "/v1/realtime" {
             return refuse(StatusCode::NOT_FOUND, "no such route");
         }
         let header = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -288,42 +377,68 @@ impl Service {
         if token.is_empty() || self.config.api_key.as_ref().is_some_and(|key| key != token) {
             return refuse(StatusCode::UNAUTHORIZED, "Incorrect API key provided");
         }
+        if is_live {
+            *asked = Asked::Live;
+            return Ok(response);
+        }
         let query = request.uri().query().unwrap_or_default();
         match url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "model") {
-            Some((_, name)) if !name.is_empty() => *model = name.into_owned(),
+            Some((_, name)) if !name.is_empty() => *asked = Asked::Realtime { model: name.into_owned() },
             _ => return refuse(StatusCode::BAD_REQUEST, "you must provide a model parameter"),
         }
-        let asked = request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
-        if asked.split(',').any(|p| p.trim() == "realtime") {
+        let offered = request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if offered.split(',').any(|p| p.trim() == "realtime") {
             response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("realtime"));
         }
         Ok(response)
     }
 
-    fn open_session(&self, model: String) -> (Session, usize) {
+    fn open_session(&self, asked: Asked) -> (AnySession, usize) {
         let mut record = locked(&self.record);
-        let place = record.sessions.len();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let script_progress = match self.config.script.script.progress {
             Progress::Server => Arc::clone(&self.progress),
             Progress::Session => Arc::default(),
         };
-        let session = Session::open(Opening {
-            name: (place + 1).to_string(),
-            model,
-            expires_at: unix + SESSION_SECONDS,
-            script: self.config.script.clone(),
-            script_progress,
-            pace: self.config.pace,
-            faults: Arc::clone(&self.faults),
-            now_us: self.clock.now_us(),
-        });
-        record.sessions.push(session.record.clone());
-        (session, place)
+        let (script, faults, now_us) = (self.config.script.clone(), Arc::clone(&self.faults), self.clock.now_us());
+        match asked {
+            Asked::Realtime { model } => {
+                let place = record.sessions.len();
+                let session = Session::open(Opening {
+                    name: (place + 1).to_string(),
+                    model,
+                    expires_at: unix + SESSION_SECONDS,
+                    script,
+                    script_progress,
+                    pace: self.config.pace,
+                    faults,
+                    now_us,
+                });
+                record.sessions.push(session.record.clone());
+                (AnySession::Realtime(Box::new(session)), place)
+            }
+            Asked::Live => {
+                let place = record.live_sessions.len();
+                let session = LiveSession::open(live::Opening {
+                    name: (place + 1).to_string(),
+                    expires_at: unix + LIVE_SESSION_SECONDS,
+                    script,
+                    script_progress,
+                    faults,
+                    now_us,
+                });
+                record.live_sessions.push(session.record.clone());
+                (AnySession::Live(Box::new(session)), place)
+            }
+        }
     }
 
-    fn keep(&self, place: usize, session: &Session) {
-        locked(&self.record).sessions[place].clone_from(&session.record);
+    fn keep(&self, place: usize, session: &AnySession) {
+        let mut record = locked(&self.record);
+        match session {
+            AnySession::Realtime(session) => record.sessions[place].clone_from(&session.record),
+            AnySession::Live(session) => record.live_sessions[place].clone_from(&session.record),
+        }
     }
 
     fn log_text(&self, at_us: u64, place: usize, text: &str) {
@@ -337,8 +452,8 @@ impl Service {
         let Some(file) = &self.wire_log else { return };
         let mut event = event.clone();
         let audio = match event["type"].as_str() {
-            Some("response.output_audio.delta") => "delta",
-            Some("input_audio_buffer.append") => "audio",
+            Some("response.output_audio.delta" | "session.output_audio.delta") => "delta",
+            Some("input_audio_buffer.append" | "session.input_audio.append") => "audio",
             _ => "",
         };
         if let Some(Value::String(text)) = event.get_mut(audio) {

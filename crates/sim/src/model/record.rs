@@ -1,11 +1,13 @@
 //! What the simulated model was told and did: the model's side of every verdict.
 
+use super::live::LiveSessionRecord;
 use serde::Serialize;
 use serde_json::Value;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ModelRecord {
     pub sessions: Vec<SessionRecord>,
+    pub live_sessions: Vec<LiveSessionRecord>,
     /// Upgrades refused, with the reason.
     pub refused: Vec<String>,
 }
@@ -100,9 +102,9 @@ impl ModelRecord {
     /// Every tool output of every session: call id and text, in order of arrival.
     pub fn tool_outputs(&self) -> Vec<(String, String)> {
         let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
-        self.sessions
-            .iter()
-            .flat_map(|s| &s.items)
+        let realtime = self.sessions.iter().flat_map(|s| &s.items);
+        realtime
+            .chain(self.live_sessions.iter().flat_map(|s| &s.items))
             .filter(|item| item["type"] == "function_call_output")
             .map(|item| (text(item, "call_id"), text(item, "output")))
             .collect()

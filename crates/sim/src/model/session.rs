@@ -1,10 +1,11 @@
 //! One model session: client events in, server events out, at given times. Reads no clock and no socket.
 
 use super::events::{self, Refusal};
-use super::generation::{Begin, Generation, OutputFormat, Pace, Progress};
+use super::formats::OutputFormat;
+use super::generation::{Begin, Generation, Pace, Progress};
 use super::record::{CancelRecord, ErrorRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord};
 use super::script::{After, Asked, LoadedScript, ScriptProgress};
-use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm24_samples};
+use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm_samples};
 use super::{ModelFaults, locked};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -184,7 +185,7 @@ impl Session {
         let signals = match self.config["audio"]["input"]["format"]["type"].as_str() {
             Some("audio/pcmu") => self.detector.hear(mulaw_samples(&bytes), prefix, silence),
             Some("audio/pcma") => self.detector.hear(alaw_samples(&bytes), prefix, silence),
-            _ => self.detector.hear(pcm24_samples(&bytes), prefix, silence),
+            _ => self.detector.hear(pcm_samples(&bytes, 3), prefix, silence),
         };
         let Some(detection) = detection else { return Ok(()) };
         for signal in signals {

@@ -86,9 +86,9 @@ pub(super) fn alaw_samples(bytes: &[u8]) -> impl Iterator<Item = i16> {
     bytes.iter().map(|&b| audio_codec_algorithms::decode_alaw(b))
 }
 
-/// 24 kHz little-endian PCM, every third sample: an energy needs no filter.
-pub(super) fn pcm24_samples(bytes: &[u8]) -> impl Iterator<Item = i16> {
-    bytes.chunks_exact(2).step_by(3).map(|b| i16::from_le_bytes([b[0], b[1]]))
+/// Little-endian PCM at so many times 8 kHz, every so-manieth sample: an energy needs no filter.
+pub(super) fn pcm_samples(bytes: &[u8], times: usize) -> impl Iterator<Item = i16> {
+    bytes.chunks_exact(2).step_by(times).map(|b| i16::from_le_bytes([b[0], b[1]]))
 }
 
 #[cfg(test)]
