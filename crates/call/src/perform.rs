@@ -68,6 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }
             Command::ReleaseAudio { playback } => self.playout.release(playback),
             Command::Model(command) => self.tell_model(command),
+            Command::OpenModel => self.reopen_model(),
             Command::Work(command) => self.ask_desk(command),
             Command::PublishState { state } => tracing::debug!(?state, "agent state"),
             Command::Measure { measure, ms } => metrics::histogram!(measure.name()).record(f64::from(ms)),

@@ -31,6 +31,8 @@ pub enum Command {
         playback: PlaybackId,
     },
     Model(ModelCommand),
+    /// Open another model session in the place of the one before, which is lost or not wanted any more.
+    OpenModel,
     Work(WorkCommand),
     PublishState {
         state: AgentState,

@@ -11,10 +11,11 @@ use crate::pending::PendingDeliveries;
 use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::{Policy, TurnEnd};
 use crate::response::{Ended, Purpose, ResponseClock};
+use crate::session::Session;
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
 use crate::work::{Output, SoFar, Telling, WorkClock};
 use vocab::delivery::DeliveryChange;
-use vocab::model::{Capabilities, ModelCommand, ModelEvent, ResponseEnd};
+use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
 use vocab::work::{Proposal, WorkCommand, WorkEvent};
 use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples, VoiceEvidence};
 
@@ -33,8 +34,7 @@ pub struct Conversation {
     pub(crate) policy: Policy,
     pub(crate) now: CallTime,
     pub(crate) phase: Phase,
-    pub(crate) model_ready: bool,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) session: Session,
     pub(crate) turn: TurnTracker,
     pub(crate) responses: ResponseClock,
     pub(crate) playback: PlaybackClock,
@@ -54,8 +54,7 @@ impl Conversation {
             policy,
             now: CallTime(0),
             phase: Phase::Open,
-            model_ready: false,
-            capabilities: Capabilities::default(),
+            session: Session::default(),
             turn: TurnTracker::new(),
             responses: ResponseClock::default(),
             playback: PlaybackClock::default(),
@@ -112,8 +111,7 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
-                let text = format!("The caller pressed {digit} on the keypad.");
-                out.push(Command::Model(ModelCommand::AddContext { text }));
+                self.add_context(format!("The caller pressed {digit} on the keypad."), out);
                 true
             }
             Input::StreamEnded => {
@@ -149,6 +147,7 @@ impl Conversation {
                 Deadline::SendDue
                 | Deadline::QuietOver
                 | Deadline::OutputWait
+                | Deadline::RenewalDue
                 | Deadline::OwnAnswer
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
@@ -180,7 +179,7 @@ impl Conversation {
                 Deadline::RetryDue => self.responses.retry_now(),
                 Deadline::InlineWait => {
                     let outputs = self.work.accept_overdue(self.now);
-                    submit(outputs, out);
+                    self.submit(outputs, out);
                 }
             }
         }
@@ -253,7 +252,7 @@ impl Conversation {
         }
     }
 
-    fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
+    pub(crate) fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
         self.deadlines.set(Deadline::ModelTurnEnd, None);
         if let Some(turn) = self.turn.close() {
             if by != TurnEndedBy::Timeout {
@@ -290,11 +289,11 @@ impl Conversation {
     fn model_event(&mut self, event: ModelEvent, out: &mut Vec<Command>) -> bool {
         match event {
             ModelEvent::SessionOpened { capabilities } => {
-                self.capabilities = capabilities;
-                self.model_ready = false;
+                self.session_opened(capabilities);
                 return false;
             }
-            ModelEvent::SessionReady => self.model_ready = true,
+            ModelEvent::SessionReady => self.session_ready(out),
+            ModelEvent::SessionExpires { after_ms } => self.session_expires(after_ms),
             // The local detector is faster and is the one that is judged.
             ModelEvent::SpeechStarted | ModelEvent::SpeechStopped => return false,
             ModelEvent::TurnCommitted { item } => self.model_committed(item, out),
@@ -335,7 +334,7 @@ impl Conversation {
                 }
                 return fatal;
             }
-            ModelEvent::SessionLost { reason } => self.close_stream(CloseReason::ModelLost { reason }, out),
+            ModelEvent::SessionLost { reason } => self.session_lost(reason, out),
         }
         true
     }
@@ -370,6 +369,7 @@ impl Conversation {
             if of_itself && self.turn.open_turn().is_none() {
                 self.answered_of_itself();
             }
+            self.session.bears_fruit();
         }
     }
 
@@ -526,19 +526,21 @@ impl Conversation {
                 match attached_to {
                     Some(status) => {
                         let so_far = SoFar { status, result: result.as_deref(), stands: stands.as_deref() };
-                        submit(self.work.attached(tool_call, operation, so_far), out);
+                        let output = self.work.attached(tool_call, operation, so_far);
+                        self.submit(output, out);
                     }
                     None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
                 }
             }
             WorkEvent::Refused { tool_call, refusal } => {
-                submit(self.work.refused(tool_call, &refusal.code, &refusal.say), out);
+                let output = self.work.refused(tool_call, &refusal.code, &refusal.say);
+                self.submit(output, out);
             }
             WorkEvent::Finished { operation, status, result } => {
                 for telling in self.work.finished(&operation, status, &result) {
                     match telling {
-                        Telling::Output(output) => submit([output], out),
-                        Telling::Context(text) => out.push(Command::Model(ModelCommand::AddContext { text })),
+                        Telling::Output(output) => self.submit([output], out),
+                        Telling::Context(text) => self.add_context(text, out),
                     }
                 }
             }
@@ -557,7 +559,9 @@ impl Conversation {
                 };
                 if self.pending.ready(self.now, brief) {
                     // The model knows of it before its next inference, spoken or not (R11).
-                    out.extend(news.map(|text| Command::Model(ModelCommand::AddContext { text })));
+                    if let Some(text) = news {
+                        self.add_context(text, out);
+                    }
                 }
             }
             WorkEvent::Saved { save } => {
@@ -575,6 +579,34 @@ impl Conversation {
             }
         }
         true
+    }
+
+    fn submit(&mut self, outputs: impl IntoIterator<Item = Output>, out: &mut Vec<Command>) {
+        for Output { provider_call, tool, text } in outputs {
+            match provider_call {
+                Some(provider_call) => {
+                    self.remember_output(&tool, &text);
+                    out.push(Command::Model(ModelCommand::SubmitToolOutput { provider_call, output: text }));
+                }
+                None => self.add_context(format!("The tool {tool} was called before. Its output: {text}"), out),
+            }
+        }
+    }
+
+    /// The provider will never end it, and what of it was still to come will not.
+    pub(crate) fn response_lost(&mut self, id: ResponseId, out: &mut Vec<Command>) {
+        let end = ResponseEnd::Failed { code: "session_lost".into() };
+        let Some(response) = self.responses.get(id).cloned() else { return };
+        self.response_ended(Ended { response: id, end }, out);
+        // A connection uses up no attempt: how often one is opened anew has a bound of its own.
+        self.responses.succeeded();
+        self.responses.retry_now();
+        if response.cancelled_at.is_none() {
+            self.restore_debt(&response);
+            if response.purpose == Purpose::OfItself && response.sounded {
+                self.owe_latest_turn();
+            }
+        }
     }
 
     // ---- ends -----------------------------------------------------------------------------------------------------------
@@ -608,12 +640,6 @@ struct Proposed {
     provider_call: vocab::ProviderCallId,
     name: String,
     arguments: String,
-}
-
-fn submit(outputs: impl IntoIterator<Item = Output>, out: &mut Vec<Command>) {
-    out.extend(outputs.into_iter().map(|Output { provider_call, text }| {
-        Command::Model(ModelCommand::SubmitToolOutput { provider_call, output: text })
-    }));
 }
 
 pub(crate) fn measure(measure: Measure, ms: u64) -> Command {

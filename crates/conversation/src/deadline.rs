@@ -20,6 +20,8 @@ pub enum Deadline {
     CancelTimeout,
     /// The provider has gone silent in the middle of a response.
     GenerationStalled,
+    /// The model session nears its end.
+    RenewalDue,
     /// A model that speaks by itself should have answered the caller by now.
     OwnAnswer,
     /// An owed answer may be asked for again.
@@ -40,7 +42,7 @@ pub enum Deadline {
     SaveRetry,
 }
 
-const ALL: [Deadline; 16] = [
+const ALL: [Deadline; 17] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -48,6 +50,7 @@ const ALL: [Deadline; 16] = [
     Deadline::CreateTimeout,
     Deadline::CancelTimeout,
     Deadline::GenerationStalled,
+    Deadline::RenewalDue,
     Deadline::OwnAnswer,
     Deadline::RetryDue,
     Deadline::InlineWait,

@@ -10,12 +10,12 @@ use vocab::{CallTime, DeliveryId};
 
 impl Conversation {
     pub(crate) fn model_speaks_by_itself(&self) -> bool {
-        self.capabilities.speaks == Speaks::ByItself
+        self.session.capabilities.speaks == Speaks::ByItself
     }
 
     /// Who ends the caller's turns in this session.
     pub(crate) fn turn_end(&self) -> TurnEnd {
-        if self.capabilities.turn_events { self.policy.turn.end } else { TurnEnd::Local }
+        if self.session.capabilities.turn_events { self.policy.turn.end } else { TurnEnd::Local }
     }
 
     /// Until when the model has time to answer the caller of itself.
@@ -60,9 +60,14 @@ impl Conversation {
     /// nothing is, the caller still waits for a word.
     pub(crate) fn results_met_silence(&mut self, deliveries: &[DeliveryId]) {
         if deliveries.is_empty() {
-            self.owed.turn = self.owed.turn.max(self.turn.latest_turn());
-            self.owed.turn_closed_at = Some(self.now);
+            self.owe_latest_turn();
         }
+    }
+
+    /// What came of it was no answer, or not all of one.
+    pub(crate) fn owe_latest_turn(&mut self) {
+        self.owed.turn = self.owed.turn.max(self.turn.latest_turn());
+        self.owed.turn_closed_at = Some(self.now);
     }
 
     /// What the model goes on saying of itself is not wanted any more.

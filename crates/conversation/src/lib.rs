@@ -24,6 +24,7 @@ mod pending;
 mod playback;
 pub mod policy;
 mod response;
+mod session;
 mod snapshot;
 mod speak;
 mod turn;

@@ -10,6 +10,22 @@ pub struct Policy {
     pub playback: PlaybackPolicy,
     pub gate: GatePolicy,
     pub response: ResponsePolicy,
+    pub session: SessionPolicy,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionPolicy {
+    /// Openings in a row before a lost model session is given up and the call with it.
+    pub max_openings: u32,
+    /// So long before a session expires, the first idle moment is used to change it for another; in the last quarter of it, any.
+    pub renew_before_ms: u32,
+}
+
+impl Default for SessionPolicy {
+    fn default() -> Self {
+        Self { max_openings: 2, renew_before_ms: 120_000 }
+    }
 }
 
 /// Who decides that the caller's turn has ended.

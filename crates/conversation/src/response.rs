@@ -258,6 +258,22 @@ impl ResponseClock {
         Some(Ended { response, end: ResponseEnd::Failed { code: "create_refused".into() } })
     }
 
+    /// The session is gone, and with it whatever the provider was doing. Returns what had not ended.
+    pub fn session_lost(&mut self) -> Vec<ResponseId> {
+        self.slot = None;
+        self.retry_now();
+        // Another session gives its own names, and may give the same.
+        self.kept.values_mut().for_each(|response| response.model = None);
+        self.names_requests = false;
+        let unfinished = self.kept.iter_mut().filter(|(_, response)| !response.state.is_over());
+        unfinished
+            .map(|(id, response)| {
+                response.state = ResponseState::Failed;
+                *id
+            })
+            .collect()
+    }
+
     /// We end it in our books: a cancelled response must not block the next one for ever.
     pub fn close_cancelled(&mut self) -> Option<Ended> {
         let id = self.slot?;

@@ -29,6 +29,7 @@ impl Conversation {
         self.judge_deliveries(due.is_some(), out);
         self.create_response(due, out);
         self.publish(out);
+        self.renew_session(out);
         if self.phase == Phase::Draining && self.published == AgentState::Listening && self.turn.open_turn().is_none() {
             return self.close_stream(CloseReason::Drained, out);
         }
@@ -121,7 +122,7 @@ impl Conversation {
             out.extend(saved.map(Command::Work));
         }
         // Durable before it is said: a crash in between must not make it news a second time.
-        if self.model_ready {
+        if self.session.ready {
             for delivery in offers {
                 let saved = self.pending.offer(self.now, &delivery, false);
                 out.extend(saved.map(Command::Work));
@@ -131,7 +132,7 @@ impl Conversation {
 
     /// Asks the model for the next response, if one is due or the gate says so, and nothing forbids it.
     fn create_response(&mut self, due: Option<Due>, out: &mut Vec<Command>) {
-        if !self.model_ready {
+        if !self.session.ready {
             return;
         }
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
@@ -328,6 +329,7 @@ impl Conversation {
         self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::SaveRetry, self.pending.save_again_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
+        self.deadlines.set(Deadline::RenewalDue, self.session.renewal_due(self.now));
         self.deadlines.set(Deadline::OwnAnswer, self.own_answer_by().filter(|by| *by > self.now));
         self.deadlines.set(Deadline::OutputWait, self.work.output_wait_ends(self.now));
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));

@@ -28,12 +28,18 @@ struct ToolCall {
     attached: bool,
     inline_until: Option<CallTime>,
     told: Told,
+    /// The session that proposed it is gone: an output would be refused, so the outcome is told as a fact.
+    orphaned: bool,
     finished: bool,
     /// The delivery that tells its outcome has come.
     delivered: bool,
 }
 
 impl ToolCall {
+    fn output(&self, text: String) -> Output {
+        Output { provider_call: (!self.orphaned).then(|| self.provider_call.clone()), tool: self.tool.clone(), text }
+    }
+
     fn output_by(&self) -> CallTime {
         self.inline_until.unwrap_or(self.proposed_at.plus_ms(ADMISSION_WAIT_MS))
     }
@@ -54,7 +60,9 @@ struct Group {
 /// An output for the model's tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    pub provider_call: ProviderCallId,
+    /// `None`: the session that made the call is gone.
+    pub provider_call: Option<ProviderCallId>,
+    pub tool: String,
     pub text: String,
 }
 
@@ -122,6 +130,7 @@ impl WorkClock {
                 attached: false,
                 inline_until: None,
                 told: Told::Nothing,
+                orphaned: false,
                 finished: false,
                 delivered: false,
             },
@@ -137,6 +146,13 @@ impl WorkClock {
             };
             let Some(oldest) = self.calls.iter().find(|(_, call)| told(call)).map(|(id, _)| *id) else { return };
             self.calls.remove(&oldest);
+        }
+    }
+
+    /// The model session is gone: no output can be given to its calls any more.
+    pub fn session_lost(&mut self) {
+        for call in self.calls.values_mut() {
+            call.orphaned = true;
         }
     }
 
@@ -179,7 +195,7 @@ impl WorkClock {
         };
         let text = outcome_text(&operation, status, result.unwrap_or_default(), Some(&again));
         call.operation = Some(operation);
-        Some(Output { provider_call: call.provider_call.clone(), text })
+        Some(call.output(text))
     }
 
     pub fn refused(&mut self, call: ToolCallId, code: &str, say: &str) -> Option<Output> {
@@ -191,7 +207,7 @@ impl WorkClock {
             serde_json::Value::from(code),
             serde_json::Value::from(say)
         );
-        Some(Output { provider_call: call.provider_call.clone(), text })
+        Some(call.output(text))
     }
 
     /// The operation can be told. One output for each call that still waits; one fact for all that were told `accepted`.
@@ -204,7 +220,7 @@ impl WorkClock {
                 Told::Nothing => {
                     call.told = Told::Outcome;
                     let text = outcome_text(operation, status, result, None);
-                    tellings.push(Telling::Output(Output { provider_call: call.provider_call.clone(), text }));
+                    tellings.push(Telling::Output(call.output(text)));
                 }
                 Told::Accepted => {
                     context = Some(format!(
@@ -257,7 +273,7 @@ impl WorkClock {
             let text = format!(
                 r#"{{"status":"accepted","operation_id":"{operation}","note":"It is under way and not confirmed. Acknowledge in one short sentence without claiming success; the result will follow."}}"#
             );
-            outputs.push(Output { provider_call: call.provider_call.clone(), text });
+            outputs.push(call.output(text));
         }
         outputs
     }

@@ -129,6 +129,7 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
             ModelEvent::SessionLost { .. } => ModelEvent::SessionLost { reason: gone() },
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -175,6 +176,7 @@ fn kind(command: &Command) -> (std::mem::Discriminant<Command>, Option<String>) 
         | Command::SendMark { .. }
         | Command::ClearPlayback
         | Command::ReleaseAudio { .. }
+        | Command::OpenModel
         | Command::PublishState { .. }
         | Command::Measure { .. } => Some(format!("{command:?}")),
         Command::CloseStream { .. } => None,

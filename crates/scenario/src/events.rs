@@ -170,6 +170,7 @@ impl Steps {
                 say(name, text);
             }
             Command::Work(WorkCommand::SealBatch { .. }) => {}
+            Command::OpenModel => say("model_reopened", String::new()),
             Command::PublishState { state } => say("state", state_name(*state).to_owned()),
             Command::CloseStream { reason } => say(
                 "close_stream",
@@ -235,6 +236,8 @@ impl Steps {
             | Decision::DeliveryChanged { .. }
             | Decision::DeliveryTakenOver { .. }
             | Decision::SaveFailed { .. }
+            | Decision::SessionLost { .. }
+            | Decision::SessionRestored { .. }
             | Decision::ModelComplained { .. } => {}
         }
     }
@@ -250,6 +253,7 @@ fn model_command(command: &ModelCommand, say: &mut impl FnMut(&'static str, Stri
         ModelCommand::DeleteItem { .. } => say("deleted", String::new()),
         ModelCommand::SubmitToolOutput { output, .. } => say("tool_output", output.clone()),
         ModelCommand::AddContext { text } => say("context", text.clone()),
+        ModelCommand::AddHistory { text, .. } => say("history", text.clone()),
         ModelCommand::CommitTurn => {}
     }
 }

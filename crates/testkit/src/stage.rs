@@ -92,6 +92,7 @@ impl Stage {
                 | Command::Model(_)
                 | Command::Work(_)
                 | Command::Measure { .. }
+                | Command::OpenModel
                 | Command::CloseStream { .. }
                 | Command::Explain(_) => {}
             }

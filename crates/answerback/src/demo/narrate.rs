@@ -113,6 +113,7 @@ impl Narrator {
             ModelEvent::SessionLost { reason } => Some(says(format!("is lost: {reason}")).in_tone(Tone::Cut)),
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -143,7 +144,8 @@ impl Narrator {
                 ModelCommand::CommitTurn
                 | ModelCommand::CreateResponse { .. }
                 | ModelCommand::CancelResponse { .. }
-                | ModelCommand::AddContext { .. },
+                | ModelCommand::AddContext { .. }
+                | ModelCommand::AddHistory { .. },
             )
             | Command::KeepAudio { .. }
             | Command::SendAudio { .. }
@@ -151,6 +153,7 @@ impl Narrator {
             | Command::ClearPlayback
             | Command::ReleaseAudio { .. }
             | Command::Work(_)
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. }
             | Command::CloseStream { .. } => None,

@@ -153,6 +153,7 @@ impl<'a> Pass<'a> {
             }
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -275,9 +276,11 @@ impl<'a> Pass<'a> {
                 | ModelCommand::TruncateItem { .. }
                 | ModelCommand::DeleteItem { .. }
                 | ModelCommand::SubmitToolOutput { .. }
-                | ModelCommand::AddContext { .. },
+                | ModelCommand::AddContext { .. }
+                | ModelCommand::AddHistory { .. },
             )
             | Command::Work(WorkCommand::SealBatch { .. })
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. } => {}
         }

@@ -232,6 +232,7 @@ impl World {
                     self.desk_gets(desk, command);
                 }
             }
+            Command::OpenModel => self.reopen_model(n),
             Command::CloseStream { reason } => *close = Some(reason),
             Command::KeepAudio { .. }
             | Command::ReleaseAudio { .. }
