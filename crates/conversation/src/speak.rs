@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::directions::directions;
 use crate::gate::{GateDecision, GateReason, judge};
 use crate::owed::AgentState;
-use crate::response::{Purpose, Response};
+use crate::response::{Purpose, Response, ResponseState};
 use crate::snapshot::Snapshot;
 use crate::turn::Voice;
 use vocab::delivery::DeliveryState;
@@ -138,7 +138,7 @@ impl Conversation {
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
         if let Some(due) = due {
             self.withdraw_stale(out);
-            if self.responses.may_create(self.now) && !self.is_attaching(out) {
+            if self.responses.may_create(self.now) && !self.half_told_news() && !self.is_attaching(out) {
                 self.answer(due, out);
             }
             return;
@@ -171,6 +171,15 @@ impl Conversation {
         if self.responses.may_create(self.now) {
             self.plan(Purpose::Deliver, Vec::new(), say, out);
         }
+    }
+
+    /// A response that told news broke off, and what came of it still plays: the answer waits to learn whether it must tell it.
+    fn half_told_news(&self) -> bool {
+        let broke_off = |id| {
+            let state = self.responses.get(id).map(|response| response.state);
+            matches!(state, Some(ResponseState::Failed | ResponseState::Incomplete))
+        };
+        self.pending.iter().any(|pending| pending.said_by.is_some_and(broke_off))
     }
 
     /// The disk took so long over an offer that it is no news any more.

@@ -243,10 +243,11 @@ fn a_model_in_a_loop_of_tool_calls_ends() {
 }
 
 #[test]
-fn a_lost_model_closes_the_stream_so_that_the_carrier_brings_the_call_back() {
-    let mut stage = Stage::answered();
-    stage.model(ModelEvent::SessionLost { reason: "session_expired".into() });
-    let close = Command::CloseStream { reason: CloseReason::ModelLost { reason: "session_expired".into() } };
+fn a_model_that_never_comes_closes_the_stream_so_that_the_carrier_says_a_sentence() {
+    let mut stage = Stage::new(Policy::default());
+    stage.input(Input::CallStarted { greeting: None });
+    stage.model(ModelEvent::SessionLost { reason: "refused".into() });
+    let close = Command::CloseStream { reason: CloseReason::ModelLost { reason: "refused".into() } };
     assert_eq!(stage.log.last().map(|(_, command)| command), Some(&close));
     assert!(stage.conversation.is_closed());
 }

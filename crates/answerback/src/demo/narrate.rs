@@ -180,6 +180,10 @@ impl Narrator {
             Decision::AnswerAbandoned { .. } => {
                 Some(Moment::says(at_us, Lane::Model, "gives no answer; given up").in_tone(Tone::Cut))
             }
+            Decision::SessionLost { reason } => Some(
+                Moment::says(at_us, Lane::Model, format!("another session is opened: {reason}")).in_tone(Tone::Cut),
+            ),
+            Decision::SessionRestored { .. } => says(Lane::Model, "is told what came before".to_owned()),
             Decision::GateJudged { decision, reason, .. } => {
                 says(Lane::Gate, format!("{}: {}", decision_in_words(*decision), reason_in_words(*reason)))
             }

@@ -1,8 +1,10 @@
 //! `[policy.*]` of an agent: the conversation's own struct, with the place of every value that the file gives.
 
 use super::findings::{Place, did_you_mean};
+use super::model::ModelProvider;
 use super::reader::{Reader, join};
 use conversation::Policy;
+use conversation::policy::TurnEnd;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -15,14 +17,19 @@ struct Overlay {
     places: BTreeMap<String, Place>,
 }
 
-pub(super) fn read(agent: &Reader<'_, '_>) -> Policy {
-    let Ok(defaults) = serde_json::to_value(Policy::default()) else { return Policy::default() };
+pub(super) fn read(agent: &Reader<'_, '_>, provider: ModelProvider) -> Policy {
+    let mut default = Policy::default();
+    if provider == ModelProvider::GptLive {
+        // It tells no end of a turn.
+        default.turn.end = TurnEnd::Local;
+    }
+    let Ok(defaults) = serde_json::to_value(&default) else { return default };
     let mut overlay = Overlay { merged: defaults.clone(), defaults, places: BTreeMap::new() };
     if let Some((value, place)) = agent.raw("policy") {
         overlay.lay(agent, value, &place, "policy", "");
     }
-    let Ok(policy) = serde_json::from_value::<Policy>(overlay.merged.clone()) else { return Policy::default() };
-    check(agent, &policy, &overlay.places);
+    let Ok(policy) = serde_json::from_value::<Policy>(overlay.merged.clone()) else { return default };
+    check(agent, &policy, &overlay.places, provider);
     overlay.note(agent, &overlay.merged, "policy", "");
     policy
 }
@@ -102,7 +109,7 @@ impl Overlay {
 }
 
 /// What single values cannot know, and what the conversation cannot work with.
-fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>) {
+fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
     let Policy { turn, playback, gate, response, session } = policy;
     let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
@@ -138,6 +145,10 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         if !(low..=high).contains(&value) {
             mistake(&[pointer], format!("must be from {low} to {high}"), None);
         }
+    }
+    if provider == ModelProvider::GptLive && turn.end == TurnEnd::Model {
+        let message = "must be `local`: `gpt_live` does not say where a turn ends".to_owned();
+        mistake(&["/turn/end"], message, None);
     }
     if !(-96..=0).contains(&turn.floor_dbfs) {
         mistake(&["/turn/floor_dbfs"], "must be from -96 to 0".to_owned(), None);

@@ -35,6 +35,8 @@ const TURN_SILENCE_MS: u64 = 500;
 const YIELD_MS: u64 = 200;
 /// From an append that is in the context, or a run that has answered, to the first word.
 const TAKES_UP_US: u64 = 300_000;
+/// A backend reasons before it calls or answers, be it ever so short.
+const BACKEND_THINKS_US: u64 = 400_000;
 /// Input that came within this long is flowing.
 const INPUT_FLOWS_US: u64 = 250_000;
 /// How often usage is told.
@@ -323,7 +325,7 @@ impl LiveSession {
             model: &self.config["delegation"]["responses"]["model"],
             rule: rule.map(|(_, rule)| rule),
             at_us,
-            thinks_us: rule_delay_ms * 1_000,
+            thinks_us: BACKEND_THINKS_US + rule_delay_ms * 1_000,
             fails: faults.fail_runs > 0,
             answers,
         });

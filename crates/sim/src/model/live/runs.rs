@@ -121,7 +121,7 @@ impl Writer<'_> {
             }));
             self.event(json!({
                 "type": "response.function_call_arguments.done", "item_id": item_id, "output_index": index,
-                "name": done["name"], "arguments": arguments
+                "arguments": arguments
             }));
         }
         self.event(json!({ "type": "response.output_item.done", "output_index": index, "item": done }));
