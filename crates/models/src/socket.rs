@@ -10,6 +10,7 @@ use vocab::model::{Capabilities, ModelCommand, ModelEvent};
 
 /// One provider session. A further provider is a folder, an arm here, and the choice of it in [`SessionConfig`].
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a call keeps its socket in a box already")]
 pub enum ModelSocket {
     OpenAiRealtime(RealtimeSocket<MaybeTlsStream<TcpStream>>),
     GptLive(LiveSocket<MaybeTlsStream<TcpStream>>),

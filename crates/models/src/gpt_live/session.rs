@@ -253,12 +253,10 @@ impl LiveSession {
             let (taken, heard) = self.voice.take(audio);
             audio = &audio[taken..];
             match heard {
-                None => {}
-                Some(Heard::Nothing) => {
-                    if self.voice.is_discarding() {
-                        self.stretches.went_on_until(self.voice.position_ms());
-                    }
+                Some(Heard::Nothing) if self.voice.is_discarding() => {
+                    self.stretches.went_on_until(self.voice.position_ms());
                 }
+                None | Some(Heard::Nothing) => {}
                 Some(Heard::Onset) => {
                     self.begin_stretch();
                     self.give();
