@@ -28,6 +28,10 @@ lint:
 tidy:
     cargo xtask tidy
 
+# other people's clients and bridges against the simulated model and the server (needs Python, Node and their registries)
+peers *names:
+    cargo xtask peers {{names}}
+
 # every benchmark, built for speed
 bench *filter:
     cargo bench --workspace --benches -- {{filter}}

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sim::model::Pace;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -282,6 +283,9 @@ pub(crate) enum SimPart {
         /// Write every event of both directions here, a JSON line each.
         #[arg(long, value_name = "FILE")]
         wire_log: Option<PathBuf>,
+        /// How fast it generates, in times real time; 0 sends a response all at once. The service bursts.
+        #[arg(long, value_name = "TIMES", default_value_t = Pace::default().speed, value_parser = speed)]
+        speed: f32,
     },
     /// A booking backend: the system of record. Its faults are set with `POST /switches`.
     #[command(after_help = "Example:\n  answerback sim booking --file bookings.jsonl --delay-before-commit-ms 3000")]
@@ -307,6 +311,13 @@ pub(crate) enum SimPart {
         #[arg(long, value_name = "MS", default_value_t = 10_000)]
         response_ms: u32,
     },
+}
+
+fn speed(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(times) if (0.0..=1_000.0).contains(&times) => Ok(times),
+        Ok(_) | Err(_) => Err("a number from 0 to 1000, such as 1 for real time".to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -354,7 +365,7 @@ pub(crate) struct ScenarioRunArgs {
     /// With --live: so many at once.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "live")]
     pub at_once: usize,
-    /// With --live: keep the recordings of the calls here, one folder a scenario.
+    /// With --live: keep the recordings of the calls here, and what went over the model's wire, one folder a scenario.
     #[arg(long, value_name = "DIR", requires = "live")]
     pub keep: Option<PathBuf>,
     /// Write a report as JUnit XML.

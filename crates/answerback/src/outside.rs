@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 pub(crate) async fn run(part: SimPart) -> anyhow::Result<ExitCode> {
     logs::start(LogFormat::Text, LevelFilter::WARN);
     match part {
-        SimPart::Model { listen, script, api_key, wire_log } => {
+        SimPart::Model { listen, script, api_key, wire_log, speed } => {
             let script = match script {
                 Some(path) => model::LoadedScript::read(&path)?,
                 None => world::model_script()?,
@@ -19,6 +19,7 @@ pub(crate) async fn run(part: SimPart) -> anyhow::Result<ExitCode> {
             config.listen = listen;
             config.api_key = api_key;
             config.wire_log = wire_log;
+            config.pace.speed = speed;
             let server = model::start(config).await?;
             outln!(
                 "model at {} (set ANSWERBACK__MODEL__BASE_URL to it, and ANSWERBACK__MODEL__API_KEY); Ctrl-C ends it",

@@ -68,7 +68,7 @@ fn one_virtual(scenario: &Scenario, path: &Path) -> Verdict {
 }
 
 /// Plays each file against a server of its own, at most `at_once` at a time: they mostly wait. With `keep`, the recordings of
-/// each are left in a folder of its name there.
+/// each and the log of its model's wire are left in a folder of its name there.
 pub async fn run_live(files: &[PathBuf], launch: &Launch, at_once: usize, keep: Option<&Path>) -> Vec<Outcome> {
     let room = Arc::new(Semaphore::new(at_once.max(1)));
     let mut running = Vec::new();

@@ -4,8 +4,7 @@
 //! 32-bit float, mono or stereo, 4 to 192 kHz. Stereo is averaged; other rates are resampled below the fold-over.
 //! Everything else is refused by name, with what was found.
 
-use crate::g711;
-use rubato::{Async, FixedAsync, Resampler, SincInterpolationParameters, WindowFunction};
+use crate::{g711, resample};
 use std::path::{Path, PathBuf};
 
 /// A file longer than this at 8 kHz is not a line of a script (10 minutes).
@@ -115,7 +114,12 @@ fn decode_wav(bytes: &[u8]) -> Result<Sound, WavProblem> {
     }
     let mono: Vec<f32> =
         sound.chunks_exact(frame_bytes).map(|frame| frame_level(format.encoding, frame, format.channels)).collect();
-    let line = if format.hz == LINE_HZ { mono } else { resample(&mono, format.hz)? };
+    let line = if format.hz == LINE_HZ {
+        mono
+    } else {
+        let failed = |problem| WavProblem::Unsupported(format!("{} Hz: {problem}", format.hz));
+        resample::whole(&mono, format.hz, LINE_HZ).map_err(failed)?
+    };
     let mulaw = line.into_iter().map(|s| g711::linear_to_mulaw((s.clamp(-1.0, 1.0) * 32_767.0) as i16)).collect();
     Ok(Sound { mulaw, truncated })
 }
@@ -204,19 +208,6 @@ fn sample_level(encoding: Encoding, bytes: &[u8]) -> f32 {
             i32::from_le_bytes(wide) as f32 / 2_147_483_648.0
         }
     }
-}
-
-fn resample(mono: &[f32], from_hz: u32) -> Result<Vec<f32>, WavProblem> {
-    let failed = |problem: &dyn std::fmt::Display| WavProblem::Unsupported(format!("{from_hz} Hz: {problem}"));
-    // 256 taps put the images below the noise of μ-law; the length costs nothing that a script would notice.
-    let filter = SincInterpolationParameters::new(256, WindowFunction::BlackmanHarris2);
-    let ratio = f64::from(LINE_HZ) / f64::from(from_hz);
-    let mut resampler =
-        Async::<f32>::new_sinc(ratio, 1.0, &filter, 1_024, 1, FixedAsync::Input).map_err(|problem| failed(&problem))?;
-    let input = rubato::audioadapter_buffers::direct::InterleavedSlice::new(mono, 1, mono.len())
-        .map_err(|problem| failed(&problem))?;
-    let output = resampler.process_all(&input, mono.len(), None).map_err(|problem| failed(&problem))?;
-    Ok(output.take_data())
 }
 
 fn describe_magic(bytes: &[u8]) -> String {

@@ -14,5 +14,6 @@ pub mod voices;
 
 mod clock;
 mod g711;
+mod resample;
 mod ticker;
 mod tls;

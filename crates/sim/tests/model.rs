@@ -444,3 +444,43 @@ async fn deltas_are_paced_when_a_pace_is_asked_for() {
     let took = started.elapsed();
     assert!(took > Duration::from_millis(200) && took < Duration::from_millis(1_500), "{took:?}");
 }
+
+#[tokio::test]
+async fn a_session_at_24_khz_is_heard_and_answered_at_24_khz() {
+    let server = server(|_| {}).await;
+    let mut client = Client::connect(&server).await;
+    let pcm = json!({ "type": "audio/pcm", "rate": 24_000 });
+    client
+        .send(json!({ "type": "session.update", "session": {
+            "type": "realtime", "audio": { "input": { "format": pcm }, "output": { "format": pcm } } } }))
+        .await;
+    client.until("session.updated").await;
+    // The voice again, each sample three times: rough, but speech.
+    let voice = sim::voices::builtin("caller_request").unwrap();
+    let linear = |&byte: &u8| audio_codec_algorithms::decode_ulaw(byte).to_le_bytes();
+    let mut line: Vec<u8> = voice.iter().flat_map(|byte| [linear(byte); 3].concat()).collect();
+    line.extend(vec![0u8; 6_400 * 6]);
+    for frame in line.chunks(960) {
+        client.send(json!({ "type": "input_audio_buffer.append", "audio": STANDARD.encode(frame) })).await;
+    }
+    let turn = client.until("input_audio_buffer.committed").await;
+    let (started, stopped) =
+        (find(&turn, "input_audio_buffer.speech_started"), find(&turn, "input_audio_buffer.speech_stopped"));
+    let spoken_ms = stopped["audio_end_ms"].as_u64().unwrap() - started["audio_start_ms"].as_u64().unwrap();
+    assert!((voice.len() as u64 / 8 - 400..voice.len() as u64 / 8 + 800).contains(&spoken_ms), "{spoken_ms}");
+
+    let events = client.respond(json!({})).await;
+    let deltas = events.iter().filter(|e| e["type"] == "response.output_audio.delta");
+    let sizes: Vec<usize> = deltas.map(|e| STANDARD.decode(e["delta"].as_str().unwrap()).unwrap().len()).collect();
+    assert!(sizes[..sizes.len() - 1].iter().all(|&bytes| bytes == 200 * 48), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), sim::voices::builtin("agent_window").unwrap().len() * 6);
+}
+
+#[tokio::test]
+async fn a_close_is_answered_with_a_close() {
+    let server = server(|_| {}).await;
+    let mut client = Client::connect(&server).await;
+    client.ws.close(None).await.unwrap();
+    let last = tokio::time::timeout(Duration::from_secs(5), client.ws.next()).await.unwrap();
+    assert!(matches!(last, Some(Ok(Message::Close(_)))), "{last:?}");
+}

@@ -1,6 +1,7 @@
 //! `cargo xtask <verb>`: the habits of the house, each under one name. No verb prints the list.
 
 mod mutate;
+mod peers;
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,13 +18,14 @@ usage: cargo xtask <verb>
   lint   clippy on every target of every crate; a warning is an error
   sim    simulated worlds by seed, built for speed: `sim --seeds 0..100000`, or one with its timeline: `sim --seed 7`
   mutate deliberate faults, one at a time in a copy of the tree, and who notices: `mutate`, `mutate R3`
+  peers  other people's clients and bridges against the simulated model and the server: docs/peers.md
   test   all of it, as CI runs it: format, tidy, lint, build, doc tests, tests
 ";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let verb = words.next();
-    let takes_words = matches!(verb.as_deref(), Some("sim" | "mutate"));
+    let takes_words = matches!(verb.as_deref(), Some("sim" | "mutate" | "peers"));
     let rest: Vec<String> = if takes_words { words.by_ref().collect() } else { Vec::new() };
     let more = words.next();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         (Some("test"), None) => test(&root),
         (Some("sim"), _) => sim(&root, &rest),
         (Some("mutate"), _) => mutate::mutate(&root, &rest),
+        (Some("peers"), _) => peers::peers(&root, &rest),
         (Some("help" | "--help" | "-h"), None) => {
             print!("{VERBS}");
             return ExitCode::SUCCESS;

@@ -55,8 +55,11 @@ pub enum LiveError {
     Server(String),
 }
 
+/// The log of what went over the model's wire, in the folder that is kept.
+const WIRE_LOG: &str = "model-wire.jsonl";
+
 /// Plays the scenario. Returns what came, and how many milliseconds of sound were none of the agent's lines. The server's
-/// recordings of its calls are copied into the folder `keep`, which is made.
+/// recordings of its calls are copied into the folder `keep`, which is made, beside what went over the model's wire.
 pub async fn run(
     scenario: &Scenario,
     base: &Path,
@@ -73,7 +76,13 @@ pub async fn run(
     let booking = booking::start(config).await?;
     drop(folder);
     let setup = Setup::make(scenario, base, &booking.addr.to_string())?;
-    let model = model::start(ModelConfig::new(setup.script.clone())).await?;
+    let mut config = ModelConfig::new(setup.script.clone());
+    if let Some(keep) = keep {
+        std::fs::create_dir_all(keep)
+            .map_err(|source| LiveError::Io { what: "the folder for what is kept cannot be made", source })?;
+        config.wire_log = Some(keep.join(WIRE_LOG));
+    }
+    let model = model::start(config).await?;
     let crash_at = scenario.fault.iter().find_map(|fault| fault.kill_at.clone());
     let (server, seen) = Running::start(launch, &setup, &model.base_url(), crash_at.as_deref()).await?;
     let (observer, phone_says) = mpsc::channel(PHONE_EVENTS);

@@ -1,10 +1,11 @@
 //! One response under way: which event comes next, and when. Pure: the session asks, with the time.
 
-use super::formats::{OutputFormat, encode_audio};
+use super::formats::{OutputFormat, encode_stretch};
 use super::record::CallRecord;
-use super::script::{LoadedScript, Rule};
+use super::script::{LoadedScript, Rule, Voice};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// How output audio is paced.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ impl Default for Pace {
 
 #[derive(Debug)]
 enum Part {
-    Say { mulaw: Vec<u8>, text: String, phase: Option<String> },
+    Say { voice: Arc<Voice>, text: String, phase: Option<String> },
     Call { name: String, arguments: String },
     Fail { code: String },
 }
@@ -98,8 +99,8 @@ impl Generation {
         if let Some(rule) = begin.rule {
             delay_ms += rule.delay_ms;
             if let Some(say) = &rule.say {
-                let mulaw = begin.script.audio.get(&say.file).cloned().unwrap_or_default();
-                parts.push_back(Part::Say { mulaw, text: say.text.clone(), phase: say.phase.clone() });
+                let voice = begin.script.audio.get(&say.file).cloned().unwrap_or_default();
+                parts.push_back(Part::Say { voice, text: say.text.clone(), phase: say.phase.clone() });
             }
             for call in rule.call.iter().chain(&rule.more_calls).filter(|_| begin.may_call) {
                 parts.push_back(Part::Call { name: call.name.clone(), arguments: call.arguments_text() });
@@ -213,16 +214,15 @@ impl Generation {
     fn continue_item(&mut self, events: &mut Vec<Value>, progress: &mut Vec<Progress>) {
         let Some(mut open) = self.open.take() else { return };
         let finished = match &open.part {
-            Part::Say { mulaw, text, .. } => {
-                let end = (open.sent + self.pace.chunk_ms as usize * 8).min(mulaw.len());
-                let chunk = if self.format == OutputFormat::Text { &[] } else { &mulaw[open.sent..end] };
+            Part::Say { voice, text, .. } => {
+                let length = voice.mulaw.len();
+                let end = (open.sent + self.pace.chunk_ms as usize * 8).min(length);
                 // The transcript runs along in proportion; the real one is not aligned either.
-                let upto =
-                    if end == mulaw.len() { text.len() } else { floor_char(text, text.len() * end / mulaw.len()) };
+                let upto = if end == length { text.len() } else { floor_char(text, text.len() * end / length) };
                 let said = text[open.said..upto].to_owned();
-                let audio = (!chunk.is_empty()).then(|| encode_audio(chunk, self.format));
+                let audio = encode_stretch(voice, open.sent..end, self.format);
                 let chunk_ms = (end - open.sent) as u64 / 8;
-                let finished = end == mulaw.len();
+                let finished = end == length;
                 open.sent = end;
                 open.said = upto;
                 if !said.is_empty() {

@@ -340,7 +340,12 @@ async fn run(
                     session.receive(now_us, &text);
                     service.log_text(now_us, place, &text);
                 }
-                Some(Ok(Message::Close(_))) | None => return "closed by the client",
+                Some(Ok(Message::Close(_))) => {
+                    // The answer to it lies ready; a connection that just ends is a failure to careful clients.
+                    let _ = ws.flush().await;
+                    return "closed by the client";
+                }
+                None => return "closed by the client",
                 Some(Ok(_)) => {}
                 Some(Err(_)) => return "the client went away",
             },

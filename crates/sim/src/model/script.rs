@@ -1,11 +1,11 @@
 //! What the simulated model says and calls: rules, tried in order on each response.
 
 use crate::audio_file::AudioFileError;
-use crate::voices;
+use crate::{g711, resample, voices};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A script file, TOML:
 ///
@@ -131,8 +131,35 @@ pub enum ScriptError {
 #[derive(Clone, Debug)]
 pub struct LoadedScript {
     pub(super) script: Arc<ModelScript>,
-    /// 8 kHz μ-law by the name the script gives it.
-    pub(super) audio: Arc<BTreeMap<String, Vec<u8>>>,
+    /// By the name the script gives it.
+    pub(super) audio: Arc<BTreeMap<String, Arc<Voice>>>,
+}
+
+/// A line of the script as it sounds.
+#[derive(Debug, Default)]
+pub(super) struct Voice {
+    /// 8 kHz.
+    pub(super) mulaw: Vec<u8>,
+    /// At two and at three times the rate.
+    wide: [OnceLock<Vec<i16>>; 2],
+}
+
+impl Voice {
+    pub(super) fn new(mulaw: Vec<u8>) -> Self {
+        Self { mulaw, ..Self::default() }
+    }
+
+    /// Linear, at twice the line's rate or at three times; made when the first client asks for it.
+    pub(super) fn wide(&self, times: usize) -> &[i16] {
+        self.wide[usize::from(times > 2)].get_or_init(|| {
+            let line: Vec<f32> = self.mulaw.iter().map(|&byte| f32::from(g711::mulaw_to_linear(byte))).collect();
+            let wide = resample::line_times(&line, times).unwrap_or_else(|problem| {
+                tracing::warn!(%problem, times, "no filter: samples are repeated");
+                line.iter().flat_map(|&sample| std::iter::repeat_n(sample, times)).collect()
+            });
+            wide.into_iter().map(resample::to_i16).collect()
+        })
+    }
 }
 
 impl LoadedScript {
@@ -167,7 +194,7 @@ impl LoadedScript {
             if let Some(say) = &rule.say {
                 let mulaw =
                     voices::load(&say.file, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?;
-                audio.insert(say.file.clone(), mulaw);
+                audio.insert(say.file.clone(), Arc::new(Voice::new(mulaw)));
             }
         }
         Ok(Self { script: Arc::new(script), audio: Arc::new(audio) })

@@ -1,11 +1,11 @@
 //! One model session: client events in, server events out, at given times. Reads no clock and no socket.
 
 use super::events::{self, Refusal};
-use super::formats::OutputFormat;
+use super::formats::{Decoder, OutputFormat};
 use super::generation::{Begin, Generation, Pace, Progress};
 use super::record::{CancelRecord, ErrorRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord};
 use super::script::{After, Asked, LoadedScript, ScriptProgress};
-use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm_samples};
+use super::turn_detection::{TurnDetector, TurnSignal};
 use super::{ModelFaults, locked};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,6 +44,7 @@ pub(super) struct Session {
     after: After,
     generations: Vec<Generation>,
     detector: TurnDetector,
+    decoder: Decoder,
     turn: Option<OpenTurn>,
     committed_ms: u64,
     audio_was_sent: bool,
@@ -84,6 +85,7 @@ impl Session {
             after: After::Nothing,
             generations: Vec::new(),
             detector: TurnDetector::default(),
+            decoder: Decoder::default(),
             turn: None,
             committed_ms: 0,
             audio_was_sent: false,
@@ -182,11 +184,12 @@ impl Session {
         self.record.appended_bytes += bytes.len() as u64;
         let detection = events::detection_of(&self.config);
         let (prefix, silence) = detection.map_or((0, 500), |d| (d.prefix_ms, d.silence_ms));
-        let signals = match self.config["audio"]["input"]["format"]["type"].as_str() {
-            Some("audio/pcmu") => self.detector.hear(mulaw_samples(&bytes), prefix, silence),
-            Some("audio/pcma") => self.detector.hear(alaw_samples(&bytes), prefix, silence),
-            _ => self.detector.hear(pcm_samples(&bytes, 3), prefix, silence),
+        let format = match self.config["audio"]["input"]["format"]["type"].as_str() {
+            Some("audio/pcmu") => OutputFormat::Pcmu,
+            Some("audio/pcma") => OutputFormat::Pcma,
+            _ => OutputFormat::Pcm24,
         };
+        let signals = self.detector.hear(self.decoder.decode(&bytes, format).into_iter(), prefix, silence);
         let Some(detection) = detection else { return Ok(()) };
         for signal in signals {
             match signal {

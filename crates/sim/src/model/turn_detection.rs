@@ -86,11 +86,6 @@ pub(super) fn alaw_samples(bytes: &[u8]) -> impl Iterator<Item = i16> {
     bytes.iter().map(|&b| audio_codec_algorithms::decode_alaw(b))
 }
 
-/// Little-endian PCM at so many times 8 kHz, every so-manieth sample: an energy needs no filter.
-pub(super) fn pcm_samples(bytes: &[u8], times: usize) -> impl Iterator<Item = i16> {
-    bytes.chunks_exact(2).step_by(times).map(|b| i16::from_le_bytes([b[0], b[1]]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,8 +14,15 @@ pub const MAX_QUEUED_BYTES: usize = 10 * 60 * 8_000;
 pub struct HeardSpan {
     /// When its first sample sounded, in µs on the clock of the call.
     pub at_us: u64,
-    #[serde(skip)]
+    /// Serialised as its length in microseconds, `lasted_us`.
+    #[serde(rename = "lasted_us", serialize_with = "length_us")]
     pub mulaw: Vec<u8>,
+}
+
+// The signature is serde's.
+#[allow(clippy::ptr_arg)]
+fn length_us<S: serde::Serializer>(mulaw: &Vec<u8>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(mulaw.len() as u64 * US_PER_BYTE)
 }
 
 impl HeardSpan {

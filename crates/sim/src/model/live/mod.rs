@@ -13,10 +13,10 @@ mod start;
 pub use record::{AppendRecord, CreateRecord, LiveSessionRecord, RunRecord, SaidRecord};
 
 use super::events::Refusal;
-use super::formats::{OutputFormat, encode_audio};
+use super::formats::{Decoder, Encoder, OutputFormat};
 use super::record::{ErrorRecord, TurnRecord};
 use super::script::{After, Asked, LoadedScript, Rule, ScriptProgress};
-use super::turn_detection::{TurnDetector, TurnSignal, alaw_samples, mulaw_samples, pcm_samples};
+use super::turn_detection::{TurnDetector, TurnSignal};
 use super::{ModelFaults, locked};
 use crate::voices;
 use base64::Engine;
@@ -62,6 +62,8 @@ pub(super) struct LiveSession {
     /// What was said and put in, newest last.
     context: Vec<String>,
     after: After,
+    encoder: Encoder,
+    decoder: Decoder,
     detector: TurnDetector,
     turn_began_us: u64,
     muted: bool,
@@ -105,6 +107,8 @@ impl LiveSession {
             faults: opening.faults,
             context: Vec::new(),
             after: After::Nothing,
+            encoder: Encoder::default(),
+            decoder: Decoder::default(),
             detector: TurnDetector::default(),
             turn_began_us: 0,
             muted: false,
@@ -168,7 +172,7 @@ impl LiveSession {
             self.record.said[place].cut = true;
         }
         self.next_output_us = at_us + CHUNK_MS * 1_000;
-        let audio = encode_audio(&chunk.mulaw, self.format());
+        let audio = self.encoder.encode(&chunk.mulaw, self.format());
         self.events.push(json!({ "type": "session.output_audio.delta", "delta": audio }));
         if let Some((place, sent_ms, done)) = chunk.of {
             let said = &mut self.record.said[place];
@@ -196,7 +200,7 @@ impl LiveSession {
 
     fn say(&mut self, at_us: u64, rule: Option<usize>, file: &str, text: &str) {
         let mulaw = match self.script.audio.get(file) {
-            Some(mulaw) => mulaw.clone(),
+            Some(voice) => voice.mulaw.clone(),
             None => file.strip_prefix(voices::BUILTIN).and_then(voices::builtin).unwrap_or_default().to_vec(),
         };
         self.note(text);
@@ -225,12 +229,8 @@ impl LiveSession {
         self.record.appended_bytes += bytes.len() as u64;
         self.last_input_us = Some(now_us);
         self.acknowledge(now_us);
-        let signals = match self.format() {
-            OutputFormat::Pcmu | OutputFormat::Text => self.detector.hear(mulaw_samples(&bytes), 0, TURN_SILENCE_MS),
-            OutputFormat::Pcma => self.detector.hear(alaw_samples(&bytes), 0, TURN_SILENCE_MS),
-            OutputFormat::Pcm24 => self.detector.hear(pcm_samples(&bytes, 3), 0, TURN_SILENCE_MS),
-            OutputFormat::Pcm16 => self.detector.hear(pcm_samples(&bytes, 2), 0, TURN_SILENCE_MS),
-        };
+        let heard = self.decoder.decode(&bytes, self.format());
+        let signals = self.detector.hear(heard.into_iter(), 0, TURN_SILENCE_MS);
         if self.muted {
             return Ok(());
         }
