@@ -59,6 +59,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("state", "the public state: listening, thinking, speaking"),
     ("model_ready", "the model's session is open"),
     ("model_lost", "it is gone"),
+    ("model_reopened", "another session is opened on the same call"),
+    ("history", "a new session is told what was said or done before: the words"),
     ("model_error", "the provider complained: the code"),
     ("close_stream", "the core closes the stream: why"),
     ("backend_request", "a request reached the booking system: its arguments"),
