@@ -193,6 +193,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LiveSocket<S> {
             }
         }
         if !was_started && self.session.is_started() {
+            let expiry = self.session.expires_at.and_then(connect::expiry);
+            expiry.into_iter().for_each(|event| self.link.tell_first(event));
             self.give_held_audio();
         }
         self.queue_all();

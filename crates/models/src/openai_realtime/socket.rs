@@ -131,7 +131,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RealtimeSocket<S> {
             self.link.queue();
         }
         match decoded {
-            Decoded::Event(event) => Some(Ok(event)),
+            Decoded::Event(event) => {
+                if let Some(expires_at) = self.ids.expires_at.take() {
+                    connect::expiry(expires_at).into_iter().for_each(|event| self.link.tell_first(event));
+                }
+                Some(Ok(event))
+            }
             Decoded::Events(events) => {
                 let mut events = events.into_iter();
                 let first = events.next()?;
