@@ -387,6 +387,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     /// What needs looking at now and then.
     fn chores(&mut self, at: CallTime, now: Instant) {
         self.retry_desk();
+        if let ModelSlot::Open(socket) = &mut self.model {
+            socket.look_alive(now);
+        }
         if let Some(silence) = self.inbound.inject_silence(at, self.conversation.caller_is_speaking()) {
             tracing::warn!("the carrier stopped sending while the caller spoke");
             self.hear_silence(at, silence);

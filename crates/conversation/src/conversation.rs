@@ -10,7 +10,7 @@ use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
 use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::{Policy, TurnEnd};
-use crate::response::{Ended, Purpose, ResponseClock};
+use crate::response::{Ended, Fruitless, Purpose, ResponseClock};
 use crate::session::Session;
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
 use crate::work::{Output, SoFar, Telling, WorkClock};
@@ -155,26 +155,13 @@ impl Conversation {
                 Deadline::MarkLost => self.playback.give_up_marks(self.now, &self.policy.playback),
                 Deadline::FenceLost => self.playback.give_up_fence(),
                 Deadline::ModelTurnEnd => self.turn_timed_out(out),
-                Deadline::CreateTimeout => {
-                    if let Some(response) = self.responses.in_slot() {
-                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
-                        self.create_refused(response, false, out);
-                    }
-                }
+                Deadline::CreateTimeout => self.session_gives_no_answer("the model does not begin a response", out),
                 Deadline::CancelTimeout => {
                     if let Some(ended) = self.responses.close_cancelled() {
                         self.response_ended(ended, out);
                     }
                 }
-                Deadline::GenerationStalled => {
-                    if let Some(ended) = self.responses.stalled() {
-                        let response = ended.response;
-                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
-                        self.response_ended(ended, out);
-                        // Whatever still comes of it is late.
-                        self.responses.cancel(self.now, response);
-                    }
-                }
+                Deadline::GenerationStalled => self.session_gives_no_answer("the model fell silent in a response", out),
                 Deadline::SaveRetry => out.extend(self.pending.save_again(self.now).into_iter().map(Command::Work)),
                 Deadline::RetryDue => self.responses.retry_now(),
                 Deadline::InlineWait => {
@@ -460,7 +447,8 @@ impl Conversation {
                     out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
                     self.results_met_silence(&response.deliveries);
                 }
-                _ => self.owe_again(id, &response, true, out),
+                _ if whole => self.owe_again(id, &response, Fruitless::Silent, out),
+                _ => self.owe_again(id, &response, Fruitless::Failed, out),
             }
         } else if response.cancelled_at.is_none() {
             self.responses.succeeded();
@@ -476,7 +464,8 @@ impl Conversation {
             self.withdraw(delivery, GateReason::ResponseDue, out);
         }
         if response.cancelled_at.is_none() {
-            self.owe_again(id, &response, !busy, out);
+            let why = if busy { Fruitless::Busy } else { Fruitless::Failed };
+            self.owe_again(id, &response, why, out);
         }
         self.responses.forget_if_over(id);
     }

@@ -109,9 +109,9 @@ impl Default for GatePolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponsePolicy {
-    /// A response that the provider does not even start in this time is asked for again.
+    /// A session that does not even start a response in this time is changed for another.
     pub create_timeout_ms: u32,
-    /// A response of which nothing comes for so long is given up.
+    /// A session in which nothing comes of a response for so long is changed for another; so is one that is busy for so long.
     pub stall_timeout_ms: u32,
     /// After a cancel we close our own record this long later, whatever the provider says.
     pub cancel_timeout_ms: u32,
@@ -126,7 +126,8 @@ pub struct ResponsePolicy {
 impl Default for ResponsePolicy {
     fn default() -> Self {
         Self {
-            create_timeout_ms: 10_000,
+            // A provider says within a fraction of a second that it has begun.
+            create_timeout_ms: 5_000,
             stall_timeout_ms: 15_000,
             cancel_timeout_ms: 1_000,
             max_attempts: 3,

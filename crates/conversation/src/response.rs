@@ -78,6 +78,17 @@ pub struct Response {
     guessed: bool,
 }
 
+/// Why nothing came of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fruitless {
+    /// It completed without a sound or a call.
+    Silent,
+    /// It failed, or was refused.
+    Failed,
+    /// Another response is in its way.
+    Busy,
+}
+
 /// A response as it was when it left the slot.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -96,6 +107,8 @@ pub struct ResponseClock {
     retry_at: Option<CallTime>,
     /// The wait is for another response to end, not for a failure to heal.
     busy: bool,
+    /// Since when one after the other was refused for that.
+    busy_since: Option<CallTime>,
     /// The provider has named a request of ours in a response: one that names none is not ours.
     names_requests: bool,
 }
@@ -284,14 +297,6 @@ impl ResponseClock {
         Some(Ended { response: id, end: ResponseEnd::Cancelled })
     }
 
-    /// Nothing more is expected of it: it failed.
-    pub fn stalled(&mut self) -> Option<Ended> {
-        let id = self.slot?;
-        self.kept.get_mut(&id)?.state = ResponseState::Failed;
-        self.leave_slot(id);
-        Some(Ended { response: id, end: ResponseEnd::Failed { code: "stalled".into() } })
-    }
-
     pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
         let response = self.kept.get(&self.slot?)?;
         (response.state == ResponseState::Generating && response.cancelled_at.is_none())
@@ -315,10 +320,13 @@ impl ResponseClock {
         true
     }
 
-    /// A provider that was busy with another response costs no attempt; the end of that one, or the timer, brings us back.
-    pub fn wait_for_busy(&mut self, at: CallTime, policy: &ResponsePolicy) {
+    /// A provider that was busy with another response costs no attempt; the end of that one, or the timer, brings us back. Returns
+    /// `false` when it has been busy for longer than any response may take.
+    pub fn wait_for_busy(&mut self, at: CallTime, policy: &ResponsePolicy) -> bool {
+        let since = *self.busy_since.get_or_insert(at);
         self.busy = true;
         self.retry_at = Some(at.plus_ms(u64::from(policy.retry_base_ms)));
+        at < since.plus_ms(u64::from(policy.stall_timeout_ms))
     }
 
     /// The wait is over.
@@ -342,6 +350,7 @@ impl ResponseClock {
 
     pub fn succeeded(&mut self) {
         self.attempts = 0;
+        self.busy_since = None;
     }
 
     pub fn create_times_out_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {

@@ -19,6 +19,8 @@ const MAX_FACT_BYTES: usize = 4_096;
 const MAX_PARTS: usize = 60;
 const MAX_PART_BYTES: usize = 2_000;
 
+/// From then on a call that never had a session is told so, and not made to wait for one more.
+const FIRST_SESSION_BY: CallTime = CallTime::from_ms(3_000);
 const RENEWED: &str = "Your connection to this call was renewed; the above is what was said and done before. If the caller \
     seems to have said something that is missing, ask them to repeat it.";
 
@@ -89,12 +91,29 @@ impl Conversation {
 
     /// The connection is gone, or never stood.
     pub(crate) fn session_lost(&mut self, reason: String, out: &mut Vec<Command>) {
-        // A first session that does not come is the call's end: nothing has been said that could be gone on with.
-        let was_there = self.session.ready || self.session.reopening;
-        if !was_there || self.session.openings >= self.policy.session.max_openings {
+        // A first session that cannot be opened has been tried before we heard of it. One that opens and drops at once may do better
+        // the next time, as long as nobody has listened to nothing for too long.
+        let may_come = match (self.session.ready || self.session.reopening, self.session.number) {
+            (true, _) => true,
+            (false, 0) => false,
+            (false, _) => self.now < FIRST_SESSION_BY,
+        };
+        if !may_come || self.session.openings >= self.policy.session.max_openings {
             return self.close_stream(CloseReason::ModelLost { reason }, out);
         }
         self.open_session(reason, out);
+    }
+
+    /// The session stands and gives no answer. Another one may; when that does not either, the call ends with a sentence instead of
+    /// silence.
+    pub(crate) fn session_gives_no_answer(&mut self, reason: &str, out: &mut Vec<Command>) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        if self.session.openings > 0 {
+            return self.close_stream(CloseReason::ModelSilent { reason: reason.into() }, out);
+        }
+        self.open_session(reason.into(), out);
     }
 
     /// A session that will expire is changed for another one while nobody speaks and nothing is owed, or when time is up.

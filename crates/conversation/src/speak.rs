@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::directions::directions;
 use crate::gate::{GateDecision, GateReason, judge};
 use crate::owed::AgentState;
-use crate::response::{Purpose, Response, ResponseState};
+use crate::response::{Fruitless, Purpose, Response, ResponseState};
 use crate::snapshot::Snapshot;
 use crate::turn::Voice;
 use vocab::delivery::DeliveryState;
@@ -246,16 +246,25 @@ impl Conversation {
         out.push(Command::Model(ModelCommand::CreateResponse { response: id, directions, tools }));
     }
 
-    /// Nothing came of a response: what it was to answer is due again, within a bounded number of attempts.
-    pub(crate) fn owe_again(&mut self, id: ResponseId, response: &Response, counts: bool, out: &mut Vec<Command>) {
-        if counts && !self.responses.back_off(self.now, &self.policy.response) {
-            out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
-            return;
+    /// Nothing came of a response: what it was to answer is due again, within a bounded number of attempts. A model that chooses
+    /// silence each time has its way; one that cannot answer is changed for another session of it.
+    pub(crate) fn owe_again(&mut self, id: ResponseId, response: &Response, why: Fruitless, out: &mut Vec<Command>) {
+        let policy = &self.policy.response;
+        let may_go_on = match why {
+            Fruitless::Silent | Fruitless::Failed => self.responses.back_off(self.now, policy),
+            Fruitless::Busy => self.responses.wait_for_busy(self.now, policy),
+        };
+        if may_go_on {
+            return self.restore_debt(response);
         }
-        if !counts {
-            self.responses.wait_for_busy(self.now, &self.policy.response);
-        }
+        out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
+        let reason = match why {
+            Fruitless::Silent => return,
+            Fruitless::Failed => "the model fails to answer",
+            Fruitless::Busy => "the model is busy with another response and does not end it",
+        };
         self.restore_debt(response);
+        self.session_gives_no_answer(reason, out);
     }
 
     /// What a response was to answer is due again.
@@ -331,7 +340,9 @@ impl Conversation {
         let policy = &self.policy;
         self.deadlines.set(Deadline::MarkLost, self.playback.mark_lost_at(&policy.playback));
         self.deadlines.set(Deadline::FenceLost, self.playback.fence_lost_at());
-        self.deadlines.set(Deadline::CreateTimeout, self.responses.create_times_out_at(&policy.response));
+        // Of a model that speaks by itself a voice is waited for, and its adapter knows for how long.
+        let begins_by = self.responses.create_times_out_at(&policy.response).filter(|_| !self.model_speaks_by_itself());
+        self.deadlines.set(Deadline::CreateTimeout, begins_by);
         self.deadlines.set(Deadline::CancelTimeout, self.responses.cancel_times_out_at(&policy.response));
         self.deadlines.set(Deadline::GenerationStalled, self.responses.stalls_at(&policy.response));
         self.deadlines.set(Deadline::RetryDue, self.responses.retry_at());

@@ -105,7 +105,7 @@ fn an_error_that_comes_after_the_others_end_is_retried_by_the_clock() {
 }
 
 #[test]
-fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_abandoned() {
+fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_asked_of_another_session() {
     let mut stage = Stage::answered();
     stage.take_turn(800);
     for attempt in 1..=3 {
@@ -117,6 +117,11 @@ fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_abandoned() {
     }
     assert_eq!(stage.responses_asked(), 3);
     assert!(stage.decisions().any(|decision| matches!(decision, Decision::AnswerAbandoned { .. })));
+    assert!(stage.log.iter().any(|(_, command)| *command == Command::OpenModel));
+    stage.model(ModelEvent::SessionReady);
+    stage.run(500);
+    stage.say(1_000);
+    stage.run(2_000);
     assert_eq!(stage.conversation.agent_state(), AgentState::Listening, "never stuck in thinking");
 }
 

@@ -260,3 +260,95 @@ fn when_no_idle_moment_comes_it_is_changed_before_the_end_all_the_same() {
     stage.run(20_000);
     assert_eq!(openings(&stage), 1);
 }
+
+#[test]
+fn a_session_that_opens_and_drops_at_once_is_tried_again_but_not_for_long() {
+    let opened = |stage: &mut Stage| stage.model(ModelEvent::SessionOpened { capabilities: Capabilities::default() });
+    let mut stage = Stage::new(Policy::default());
+    stage.input(conversation::Input::CallStarted { greeting: Some("Greet.".into()) });
+    opened(&mut stage);
+    lose(&mut stage);
+    assert_eq!(openings(&stage), 1);
+    stage.run(100);
+    opened(&mut stage);
+    stage.model(ModelEvent::SessionReady);
+    assert_eq!(stage.responses_asked(), 1, "the greeting was not lost with it");
+    let mut late = Stage::new(Policy::default());
+    late.input(conversation::Input::CallStarted { greeting: None });
+    opened(&mut late);
+    late.run(4_000);
+    lose(&mut late);
+    assert!(late.conversation.is_closed());
+}
+
+/// Loses the session's answers in some way until the call is closed, and says how long the caller listened to nothing.
+fn silent_for(stage: &mut Stage, mut answer: impl FnMut(&mut Stage)) -> u64 {
+    let from = stage.now;
+    let mut asked = stage.responses_asked();
+    let mut opened = openings(stage);
+    while !stage.conversation.is_closed() {
+        stage.run(100);
+        assert!(stage.now.ms_since(from) < 120_000, "nobody waits for ever");
+        if openings(stage) > opened {
+            opened = openings(stage);
+            comes_back(stage);
+        }
+        if stage.responses_asked() > asked {
+            asked = stage.responses_asked();
+            answer(stage);
+        }
+    }
+    stage.now.ms_since(from)
+}
+
+#[test]
+fn a_model_that_gives_no_answer_gets_one_more_session_and_then_the_call_ends_with_a_sentence() {
+    type Answer = fn(&mut Stage);
+    let kinds: [(&str, u64, Answer); 5] = [
+        ("never begins", 13_000, |_| {}),
+        ("begins and falls silent", 33_000, |stage| {
+            stage.start_response();
+        }),
+        ("fails", 5_000, |stage| {
+            let response = stage.start_response();
+            stage.end_response(response, ResponseEnd::Failed { code: "rate_limit_exceeded".into() });
+        }),
+        ("refuses", 5_000, |stage| {
+            let (request, busy, message) = (stage.asked().unwrap(), false, String::new());
+            stage.model(ModelEvent::CreateRefused { request, busy, message });
+        }),
+        ("is busy for ever", 33_000, |stage| {
+            let (request, busy, message) = (stage.asked().unwrap(), true, String::new());
+            stage.model(ModelEvent::CreateRefused { request, busy, message });
+        }),
+    ];
+    for (kind, at_most, answer) in kinds {
+        let mut stage = Stage::answered();
+        stage.take_turn(1_000);
+        if stage.responses_asked() > 0 {
+            answer(&mut stage);
+        }
+        let waited = silent_for(&mut stage, answer);
+        assert!(waited < at_most, "{kind}: {waited} ms");
+        assert_eq!(openings(&stage), 1, "{kind}");
+        let closed = stage
+            .log
+            .iter()
+            .any(|(_, command)| matches!(command, Command::CloseStream { reason: CloseReason::ModelSilent { .. } }));
+        assert!(closed, "{kind}");
+    }
+}
+
+#[test]
+fn a_model_that_chooses_silence_keeps_its_session() {
+    let mut stage = Stage::answered();
+    stage.take_turn(1_000);
+    for _ in 0..3 {
+        let response = stage.start_response();
+        stage.end_response(response, ResponseEnd::Completed);
+        stage.run(2_000);
+    }
+    stage.run(5_000);
+    assert_eq!((stage.responses_asked(), openings(&stage)), (3, 0));
+    assert!(!stage.conversation.is_closed());
+}

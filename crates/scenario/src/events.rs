@@ -179,6 +179,7 @@ impl Steps {
                 match reason {
                     CloseReason::Drained => "drained".to_owned(),
                     CloseReason::ModelLost { reason } => format!("model lost, {reason}"),
+                    CloseReason::ModelSilent { reason } => format!("model silent, {reason}"),
                     CloseReason::ModelRefused { code } => format!("model refused, {code}"),
                 },
             ),

@@ -145,6 +145,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LiveSocket<S> {
         is_timed_anew || self.session.has_events() || self.link.has_news()
     }
 
+    /// See [`Link::look_alive`].
+    pub fn look_alive(&mut self, now: Instant) {
+        self.link.look_alive(now);
+    }
+
     /// Writes what is queued. A failure ends the session, which `next` tells.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.link.poll_flush(cx)

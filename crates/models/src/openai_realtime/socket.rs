@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use url::Url;
@@ -103,6 +104,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RealtimeSocket<S> {
     /// Whether [`RealtimeSocket::next`] has something to tell that did not come from the wire.
     pub fn has_news(&self) -> bool {
         self.link.has_news()
+    }
+
+    /// See [`Link::look_alive`].
+    pub fn look_alive(&mut self, now: Instant) {
+        self.link.look_alive(now);
     }
 
     /// Writes what is queued. A failure ends the session, which `next` tells.

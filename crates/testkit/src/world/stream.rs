@@ -182,7 +182,9 @@ impl World {
         }
         match close {
             // As `server::serve`: only what ends on purpose ends the call.
-            Some(CloseReason::ModelRefused { .. }) => self.stream_over(n, SessionEnd::CallEnded),
+            Some(CloseReason::ModelRefused { .. } | CloseReason::ModelSilent { .. }) => {
+                self.stream_over(n, SessionEnd::CallEnded)
+            }
             Some(CloseReason::ModelLost { .. }) => self.stream_over(n, SessionEnd::StreamLost),
             Some(CloseReason::Drained) => {
                 let call = self.streams[n].call;
