@@ -136,10 +136,12 @@ fn a_completed_response_without_a_sound_answers_nothing() {
 }
 
 #[test]
-fn a_response_that_the_provider_never_starts_is_asked_for_again() {
+fn a_response_that_the_provider_never_starts_is_asked_of_another_session() {
     let mut stage = Stage::answered();
     stage.take_turn(800);
-    stage.run(10_500);
+    stage.run(5_500);
+    stage.model(ModelEvent::SessionReady);
+    stage.run(500);
     assert_eq!(stage.responses_asked(), 2);
 }
 

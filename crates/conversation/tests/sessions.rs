@@ -234,9 +234,11 @@ fn a_session_that_will_expire_is_changed_in_an_idle_moment() {
     stage.model(ModelEvent::SessionReady);
     stage.model(ModelEvent::SessionExpires { after_ms: 125_000 });
     stage.take_turn(1_000);
-    stage.run(5_000);
+    let response = stage.start_response();
+    stage.run(6_000);
     assert_eq!(openings(&stage), 0, "an answer is owed");
-    stage.say(1_000);
+    stage.audio(response, 1_000);
+    stage.end_response(response, ResponseEnd::Completed);
     stage.run(2_000);
     assert_eq!(openings(&stage), 1);
     comes_back(&mut stage);
