@@ -18,6 +18,10 @@ const KEPT: usize = 16;
 /// A quieter window is no voice, and nothing is asked about it. Below any floor that a turn would be judged by.
 const FAINT_DBFS: i8 = -60;
 
+/// After so many windows of digital silence WebRTC's detector has come to rest, and more of them change nothing in it: a
+/// muted line costs nothing.
+const SETTLED: u32 = 50;
+
 /// The network's word depends on loudness: it calls loud noise a voice. 15 dB less, and it does not; a voice stays one.
 const NETWORK_GAIN: f32 = 0.178;
 
@@ -38,6 +42,8 @@ pub struct Cascade {
     windows: Windows,
     first: SendableVad,
     second: Second,
+    /// Windows of digital silence in a row.
+    silent: u32,
     last: bool,
 }
 
@@ -51,10 +57,11 @@ impl Cascade {
                 threshold,
                 network: Network::new(),
                 score: 0.0,
-                heard: [0; KEPT * WINDOW],
+                heard: Heard::new(),
                 unscored: 0,
                 state: State::default(),
             },
+            silent: 0,
             last: false,
         }
     }
@@ -62,9 +69,11 @@ impl Cascade {
 
 impl VoiceActivity for Cascade {
     fn hear(&mut self, samples: &[i16]) -> VoiceEvidence {
-        let (first, second) = (&mut self.first, &mut self.second);
+        let (first, second, silent) = (&mut self.first, &mut self.second, &mut self.silent);
         let heard = self.windows.hear(samples, |window| {
-            let maybe = first.judge(window) == Some(true) && level_dbfs(window) >= FAINT_DBFS;
+            *silent = if window.iter().any(|sample| *sample != 0) { 0 } else { silent.saturating_add(1) };
+            let asked = *silent <= SETTLED;
+            let maybe = asked && first.judge(window) == Some(true) && level_dbfs(window) >= FAINT_DBFS;
             second.judge(window, maybe)
         });
         self.last = heard.unwrap_or(self.last);
@@ -75,6 +84,7 @@ impl VoiceActivity for Cascade {
         self.windows.clear();
         self.first.reset(VadMode::VeryAggressive);
         self.second.reset();
+        self.silent = 0;
         self.last = false;
     }
 }
@@ -84,9 +94,8 @@ struct Second {
     threshold: f32,
     network: Network,
     score: f32,
-    /// The newest sound, oldest sample first.
-    heard: [i16; KEPT * WINDOW],
-    /// How many of the newest samples the network has not heard.
+    heard: Heard,
+    /// How many of the newest windows the network has not heard.
     unscored: usize,
     state: State,
 }
@@ -109,9 +118,8 @@ struct State {
 impl Second {
     /// Takes the next window; `maybe` is the first detector's word.
     fn judge(&mut self, window: &[i16], maybe: bool) -> bool {
-        self.heard.copy_within(WINDOW.., 0);
-        self.heard[(KEPT - 1) * WINDOW..].copy_from_slice(window);
-        self.unscored = (self.unscored + WINDOW).min(KEPT * WINDOW);
+        self.heard.keep(window);
+        self.unscored = (self.unscored + 1).min(KEPT);
         self.state.after_tone = self.state.after_tone.saturating_sub(1);
         if !maybe {
             self.state.vouched = 0;
@@ -158,9 +166,7 @@ impl Second {
 
     /// `soon`: also by a measure that needs less of the tone, and that takes a little more speech for one.
     fn is_tone(&mut self, soon: bool) -> bool {
-        let mut sound = [0.0; tonality::MEMORY];
-        let newest = &self.heard[self.heard.len() - tonality::MEMORY..];
-        sound.iter_mut().zip(newest).for_each(|(to, from)| *to = f32::from(*from));
+        let sound = self.heard.newest::<{ tonality::MEMORY }>();
         if tonality_db(&sound) > tonality::TONE_DB {
             self.state.after_tone = AFTER_TONE;
             return true;
@@ -169,16 +175,18 @@ impl Second {
     }
 
     fn is_rumble(&self) -> bool {
-        tonality::rumble_db(&self.heard[self.heard.len() - tonality::RUMBLE_SAMPLES..]) > tonality::RUMBLE_DB
+        tonality::rumble_db(&self.heard.newest::<{ tonality::RUMBLE_SAMPLES }>()) > tonality::RUMBLE_DB
     }
 
     /// The network's best word on the newest window, after all that it has missed.
     fn score(&mut self) -> f32 {
         let mut best: Option<f32> = None;
-        for at in self.heard.len() - self.unscored..self.heard.len() {
-            let score = self.network.hear(f32::from(self.heard[at]) * NETWORK_GAIN);
-            if at >= self.heard.len() - WINDOW {
-                best = best.into_iter().chain(score).reduce(f32::max);
+        for ago in (0..self.unscored).rev() {
+            for sample in self.heard.window(ago) {
+                let score = self.network.hear(f32::from(*sample) * NETWORK_GAIN);
+                if ago == 0 {
+                    best = best.into_iter().chain(score).reduce(f32::max);
+                }
             }
         }
         self.unscored = 0;
@@ -189,9 +197,42 @@ impl Second {
     fn reset(&mut self) {
         self.network.reset();
         self.score = 0.0;
-        self.heard.fill(0);
+        self.heard = Heard::new();
         self.unscored = 0;
         self.state = State::default();
+    }
+}
+
+/// The last windows of the line, in a ring: most windows are only written.
+struct Heard {
+    samples: [[i16; WINDOW]; KEPT],
+    /// Where the newest lies.
+    newest: usize,
+}
+
+impl Heard {
+    const fn new() -> Self {
+        Self { samples: [[0; WINDOW]; KEPT], newest: 0 }
+    }
+
+    fn keep(&mut self, window: &[i16]) {
+        self.newest = (self.newest + 1) % KEPT;
+        self.samples[self.newest].copy_from_slice(window);
+    }
+
+    /// The window that came `ago` windows before the newest.
+    fn window(&self, ago: usize) -> &[i16; WINDOW] {
+        &self.samples[(self.newest + KEPT - ago) % KEPT]
+    }
+
+    /// The newest `N` samples, oldest first.
+    fn newest<const N: usize>(&self) -> [f32; N] {
+        let mut sound = [0.0; N];
+        for (ago, piece) in sound.rchunks_mut(WINDOW).enumerate() {
+            let window = &self.window(ago)[WINDOW - piece.len()..];
+            piece.iter_mut().zip(window).for_each(|(to, from)| *to = f32::from(*from));
+        }
+        sound
     }
 }
 
@@ -199,5 +240,53 @@ impl State {
     fn pause(&mut self) {
         self.paused = if self.speaking { 0 } else { self.paused.saturating_add(1) };
         self.speaking = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A person who reads (crates/sim/assets/README.md).
+    fn voice(seconds: usize) -> Vec<i16> {
+        let wav = include_bytes!("../../sim/assets/human_reading_0890.wav");
+        wav[44..].chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).take(seconds * 8_000).collect()
+    }
+
+    #[test]
+    fn the_first_detector_hears_the_same_whether_it_was_asked_about_long_silence_or_not() {
+        let voice = voice(6);
+        for silence in [SETTLED as usize + 1, 60, 500, 5_000] {
+            let mut asked = SendableVad::new(VadMode::VeryAggressive);
+            let mut spared = SendableVad::new(VadMode::VeryAggressive);
+            for (turn, piece) in voice.chunks(16_000).enumerate() {
+                for window in piece.chunks_exact(WINDOW) {
+                    assert_eq!(
+                        asked.judge(window),
+                        spared.judge(window),
+                        "turn {turn} after {silence} windows of silence"
+                    );
+                }
+                for n in 0..silence {
+                    let word = asked.judge(&[0; WINDOW]);
+                    if n < SETTLED as usize {
+                        assert_eq!(word, spared.judge(&[0; WINDOW]));
+                    } else {
+                        assert_eq!(word, Some(false));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_heard_is_kept_in_order_over_the_ends_of_the_ring() {
+        let mut heard = Heard::new();
+        for n in 0..3 * KEPT as i16 + 5 {
+            heard.keep(&[n; WINDOW]);
+            let newest = heard.newest::<{ 2 * WINDOW + 3 }>();
+            let expected = |ago: i16| f32::from((n - ago).max(0));
+            assert_eq!((newest[0], newest[3], newest[WINDOW + 3]), (expected(2), expected(1), f32::from(n)));
+        }
     }
 }

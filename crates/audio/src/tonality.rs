@@ -98,11 +98,10 @@ pub(crate) const RUMBLE_SAMPLES: usize = 80 + 160;
 pub(crate) const RUMBLE_DB: f32 = 12.0;
 
 /// By how many dB the sound loses when all below 300 Hz is taken away.
-pub(crate) fn rumble_db(sound: &[i16]) -> f32 {
+pub(crate) fn rumble_db(sound: &[f32; RUMBLE_SAMPLES]) -> f32 {
     let (mut whole, mut above) = (0.0_f32, 0.0_f32);
     let mut filters = [HighPass::default(); 2];
-    for (n, sample) in sound.iter().enumerate() {
-        let sample = f32::from(*sample);
+    for (n, sample) in sound.iter().copied().enumerate() {
         let high = filters.iter_mut().fold(sample, |sample, filter| filter.pass(sample));
         if n >= RUMBLE_SAMPLES - 160 {
             whole += sample * sample;
@@ -205,11 +204,11 @@ mod tests {
 
     #[test]
     fn hum_is_rumble_and_a_voice_band_is_not() {
-        let of = |hz: f32| -> Vec<i16> {
-            (0..RUMBLE_SAMPLES).map(|n| (8_000.0 * (n as f32 * hz * TAU / 8_000.0).sin()) as i16).collect()
+        let of = |hz: f32| -> [f32; RUMBLE_SAMPLES] {
+            std::array::from_fn(|n| (8_000.0 * (n as f32 * hz * TAU / 8_000.0).sin()).trunc())
         };
         assert!(rumble_db(&of(50.0)) > RUMBLE_DB && rumble_db(&of(120.0)) > RUMBLE_DB);
         assert!(rumble_db(&of(300.0)) < RUMBLE_DB && rumble_db(&of(1_000.0)) < 1.0);
-        assert_eq!(rumble_db(&[0; RUMBLE_SAMPLES]), 0.0);
+        assert_eq!(rumble_db(&[0.0; RUMBLE_SAMPLES]), 0.0);
     }
 }

@@ -113,7 +113,10 @@ pub(crate) struct Actor<S, D> {
     silence: Vec<u8>,
     started: Instant,
     last_media: Instant,
-    opened: Option<Instant>,
+    /// What a session is opened with, whenever that is.
+    model_config: SessionConfig,
+    /// A session took our configuration and has not answered since.
+    awaits_ready: Option<Instant>,
     pub(crate) model_was_ready: bool,
     /// The call reached its longest length: its drain ends it for good.
     pub(crate) too_long: bool,
@@ -138,7 +141,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
     let now = Instant::now();
     let mut actor = Actor {
         phone,
-        model: ModelSlot::Opening(Box::pin(open_model(model))),
+        model: ModelSlot::Opening(Box::pin(open_model(model.clone()))),
         desk,
         conversation: Conversation::new(policy),
         playout: Playout::default(),
@@ -158,7 +161,8 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk>(setup: CallS
         silence: Vec::new(),
         started: now,
         last_media: now,
-        opened: None,
+        model_config: model,
+        awaits_ready: None,
         model_was_ready: false,
         too_long: false,
         unsendable: None,
@@ -217,7 +221,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                 Event::Model(Err(error)) => self.model_lost(at, &error),
                 Event::Work(Some(event)) => self.step(at, Input::Work(event)),
                 Event::Work(None) => self.over(at, CallEnd::LetGo),
-                Event::Time => self.step(at, Input::TimePassed),
+                // Or it is only time for the chores.
+                Event::Time if self.conversation.next_deadline().is_some_and(|due| due <= at) => {
+                    self.step(at, Input::TimePassed);
+                }
+                Event::Time => {}
             }
             if now >= chores_at {
                 chores_at = now + CHORES_EVERY;
@@ -332,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
 
     fn model_opened(&mut self, at: CallTime, now: Instant, mut socket: Box<ModelSocket>) {
         let capabilities = socket.capabilities();
-        self.opened = Some(now);
+        self.awaits_ready = Some(now);
         let (first, second) = self.prebuffer.as_slices();
         socket.append_audio(first);
         socket.append_audio(second);
@@ -344,8 +352,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         self.step(at, Input::Model(ModelEvent::SessionOpened { capabilities }));
     }
 
+    /// Another session in the place of the one before: the caller's audio waits for it meanwhile.
+    pub(crate) fn reopen_model(&mut self) {
+        let opening = ModelSlot::Opening(Box::pin(open_model(self.model_config.clone())));
+        if let ModelSlot::Open(mut socket) = std::mem::replace(&mut self.model, opening) {
+            // Its goodbye takes up to a second, which nobody waits for.
+            tokio::spawn(async move { socket.close().await });
+        }
+        self.model_waiting.clear();
+        self.awaits_ready = None;
+        self.sources.ask(Source::Model);
+    }
+
     fn model_said(&mut self, at: CallTime, event: ModelEvent) {
-        self.model_was_ready |= event == ModelEvent::SessionReady;
+        if event == ModelEvent::SessionReady {
+            self.model_was_ready = true;
+            self.awaits_ready = None;
+        }
         self.step(at, Input::Model(event));
     }
 
@@ -364,6 +387,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
     /// What needs looking at now and then.
     fn chores(&mut self, at: CallTime, now: Instant) {
         self.retry_desk();
+        if let ModelSlot::Open(socket) = &mut self.model {
+            socket.look_alive(now);
+        }
         if let Some(silence) = self.inbound.inject_silence(at, self.conversation.caller_is_speaking()) {
             tracing::warn!("the carrier stopped sending while the caller spoke");
             self.hear_silence(at, silence);
@@ -371,7 +397,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
         if now.duration_since(self.last_media) > self.limits.media_timeout {
             self.over(at, CallEnd::StreamLost { reason: "no media came for too long".into() });
         }
-        if !self.model_was_ready && self.opened.is_some_and(|opened| now.duration_since(opened) > READY_TIMEOUT) {
+        if self.awaits_ready.is_some_and(|opened| now.duration_since(opened) > READY_TIMEOUT) {
+            self.awaits_ready = None;
             self.model_lost(at, &ModelError::TimedOut { after_ms: READY_TIMEOUT.as_millis() as u64 });
         }
         let age = now.duration_since(self.started);

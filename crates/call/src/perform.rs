@@ -3,7 +3,7 @@
 use crate::actor::{Actor, ModelSlot, Seen};
 use crate::desk::Desk;
 use crate::report::CallEnd;
-use conversation::{CloseReason, Command, Input};
+use conversation::{CloseReason, Command, Decision, Input};
 use phone::twilio::PhoneError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use vocab::CallTime;
@@ -68,6 +68,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }
             Command::ReleaseAudio { playback } => self.playout.release(playback),
             Command::Model(command) => self.tell_model(command),
+            Command::OpenModel => self.reopen_model(),
             Command::Work(command) => self.ask_desk(command),
             Command::PublishState { state } => tracing::debug!(?state, "agent state"),
             Command::Measure { measure, ms } => metrics::histogram!(measure.name()).record(f64::from(ms)),
@@ -79,12 +80,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                     CloseReason::Drained => CallEnd::LetGo,
                     CloseReason::ModelLost { reason } if self.model_was_ready => CallEnd::ModelLost { reason },
                     CloseReason::ModelLost { reason } => CallEnd::NoModel { reason },
+                    CloseReason::ModelSilent { reason } => CallEnd::NoModel { reason },
                     CloseReason::ModelRefused { code } => {
                         CallEnd::NoModel { reason: format!("the model provider refuses to serve us: {code}") }
                     }
                 });
             }
-            Command::Explain(decision) => tracing::trace!(?decision),
+            Command::Explain(decision) => explain(&decision),
         }
     }
 
@@ -138,5 +140,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
             }
             self.desk_waiting.pop_front();
         }
+    }
+}
+
+/// What an operator wants to know of the core's decisions; the recording has all of them.
+fn explain(decision: &Decision) {
+    match decision {
+        Decision::SessionLost { reason } => {
+            tracing::warn!(reason, "another model session is opened for this call");
+            metrics::counter!("model_sessions_reopened_total").increment(1);
+        }
+        Decision::AnswerAbandoned { response } => {
+            tracing::warn!(%response, "the model gave no answer that the caller could hear");
+            metrics::counter!("answers_abandoned_total").increment(1);
+        }
+        Decision::ModelComplained { code, message } => {
+            tracing::warn!(code, message, "the model's provider reports an error");
+        }
+        decision => tracing::trace!(?decision),
     }
 }

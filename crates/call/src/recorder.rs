@@ -12,10 +12,11 @@ pub use retention::{Swept, sweep};
 pub use writer::{RecordingThread, Recordings};
 
 use conversation::{Command, Input};
-use recording::{Frame, Header, StopReason, Writer};
+use recording::{Frame, Header, Piece, StopReason, Voice, Writer};
 use std::path::PathBuf;
 use std::time::Duration;
-use vocab::CallTime;
+use vocab::model::ModelEvent;
+use vocab::{CallTime, ModelItemId, ModelResponseId, Samples};
 use writer::{Chunk, Mailbox};
 
 /// Bytes are handed over this long after the last time. Steps come every 20 ms while the carrier sends, so what a crash loses
@@ -62,14 +63,32 @@ struct Log {
     heard_at: u64,
     /// Steps handed over, in bytes.
     step_bytes: u64,
-    /// A caller frame whose step has not ended: if it causes nothing, it is folded.
-    frame: Option<(CallTime, Frame)>,
+    /// An input that may be folded, if nothing is decided of it.
+    held: Option<(CallTime, Held)>,
     /// A step since the last hand-over concerned an operation.
     hurry: bool,
     /// Audio of the last step is still to come: handed over now, its line would be on the disk before its sound.
     awaits_audio: bool,
     handed_over: CallTime,
     max_bytes: u64,
+}
+
+/// An input whose step has not ended.
+#[derive(Clone, Copy)]
+enum Held {
+    Frame(Frame),
+    Voice { response: ModelResponseId, item: ModelItemId, samples: Samples },
+}
+
+impl Held {
+    fn input(self) -> Input {
+        match self {
+            Self::Frame(Frame { samples, evidence }) => Input::CallerAudio { samples, evidence },
+            Self::Voice { response, item, samples } => {
+                Input::Model(ModelEvent::AudioReceived { response, item, samples })
+            }
+        }
+    }
 }
 
 impl Recorder {
@@ -83,7 +102,7 @@ impl Recorder {
             agent_bytes: 0,
             heard_at: 0,
             step_bytes: 0,
-            frame: None,
+            held: None,
             hurry: false,
             awaits_audio: false,
             handed_over: CallTime(0),
@@ -115,7 +134,11 @@ impl Recorder {
         let Some(log) = &mut self.log else { return };
         let written = match input {
             Input::CallerAudio { samples, evidence } => {
-                log.frame = Some((at, Frame { samples: *samples, evidence: *evidence }));
+                log.held = Some((at, Held::Frame(Frame { samples: *samples, evidence: *evidence })));
+                Ok(())
+            }
+            Input::Model(ModelEvent::AudioReceived { response, item, samples }) => {
+                log.held = Some((at, Held::Voice { response: *response, item: *item, samples: *samples }));
                 Ok(())
             }
             Input::Work(_) | Input::StreamEnded | Input::DrainRequested => {
@@ -209,17 +232,32 @@ impl Recorder {
 
 impl Log {
     fn commands(&mut self, commands: &[Command]) -> std::io::Result<()> {
-        if let Some((at, frame)) = self.frame.take() {
-            if commands.is_empty() {
-                return self.steps.quiet_frame(at, self.heard_at, frame);
+        if let Some((at, held)) = self.held.take() {
+            match (held, commands) {
+                (Held::Frame(frame), []) => return self.steps.quiet_frame(at, self.heard_at, frame),
+                (
+                    Held::Voice { response, item, samples },
+                    &[
+                        Command::KeepAudio { playback, from },
+                        Command::SendAudio { playback: same, from: also_from, to },
+                    ],
+                ) if playback == same && from == also_from && to == from + samples => {
+                    self.awaits_audio = true;
+                    let piece = Piece { voice: Voice { response, item, playback }, from, samples };
+                    return self.steps.smooth_piece(at, self.agent_bytes, piece);
+                }
+                (held, _) => self.begin_held(at, held)?,
             }
-            let input = Input::CallerAudio { samples: frame.samples, evidence: frame.evidence };
-            self.steps.begin_step(at, Some(self.heard_at), &input)?;
         }
         self.hurry |= commands.iter().any(|command| matches!(command, Command::Work(_)));
         let sends = commands.iter().any(|command| matches!(command, Command::SendAudio { .. }));
         self.awaits_audio = sends;
         self.steps.end_step(sends.then_some(self.agent_bytes), commands)
+    }
+
+    fn begin_held(&mut self, at: CallTime, held: Held) -> std::io::Result<()> {
+        let caller_at = matches!(held, Held::Frame(_)).then_some(self.heard_at);
+        self.steps.begin_step(at, caller_at, &held.input())
     }
 }
 
@@ -227,11 +265,8 @@ impl Drop for Recorder {
     /// The call's task ended without a word: its last input may be what it died of.
     fn drop(&mut self) {
         if let Some(log) = &mut self.log {
-            let written = match log.frame.take() {
-                Some((at, frame)) => {
-                    let input = Input::CallerAudio { samples: frame.samples, evidence: frame.evidence };
-                    log.steps.begin_step(at, Some(log.heard_at), &input)
-                }
+            let written = match log.held.take() {
+                Some((at, held)) => log.begin_held(at, held),
                 None => log.steps.flush_run(),
             };
             self.go_on(written);

@@ -92,6 +92,7 @@ enum Pace {
 
 fn model_at(addr: SocketAddr) -> SessionConfig {
     SessionConfig {
+        provider: models::Provider::default(),
         base_url: format!("ws://{addr}/v1"),
         model: "m".into(),
         api_key: "k".to_owned().into(),

@@ -27,8 +27,12 @@ impl Conversation {
         let had_the_floor = self.playback.is_live() || self.responses.in_slot().is_some();
         let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
         let cut = self.cut_voice(out);
-        // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it.
-        for id in slot.into_iter().chain(cut) {
+        self.hush(out);
+        // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it. A model that speaks by
+        // itself has the outputs and cannot be asked a second time: that answer comes of itself.
+        let owed_again = if self.model_speaks_by_itself() { Vec::new() } else { cut };
+        let slot = slot.filter(|_| !self.model_speaks_by_itself());
+        for id in slot.into_iter().chain(owed_again) {
             for group in self.responses.get(id).map(|response| response.answers.clone()).unwrap_or_default() {
                 self.work.owe_again(group);
             }

@@ -31,6 +31,8 @@ pub enum Command {
         playback: PlaybackId,
     },
     Model(ModelCommand),
+    /// Open another model session in the place of the one before, which is lost or not wanted any more.
+    OpenModel,
     Work(WorkCommand),
     PublishState {
         state: AgentState,
@@ -85,6 +87,9 @@ pub enum CloseReason {
     Drained,
     /// The model is gone; the carrier's TwiML tail brings the call back to us for a new model session.
     ModelLost { reason: String },
+    /// The model stands and does not answer, nor does another session of it: the caller is told so, and coming back would
+    /// not help.
+    ModelSilent { reason: String },
     /// The model provider will not serve us (quota, key): coming back would not help.
     ModelRefused { code: String },
 }

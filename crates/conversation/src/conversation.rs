@@ -10,11 +10,12 @@ use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
 use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::{Policy, TurnEnd};
-use crate::response::{Ended, Purpose, ResponseClock};
+use crate::response::{Ended, Fruitless, Purpose, ResponseClock};
+use crate::session::Session;
 use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
-use crate::work::{Output, Telling, WorkClock};
+use crate::work::{Output, SoFar, Telling, WorkClock};
 use vocab::delivery::DeliveryChange;
-use vocab::model::{Capabilities, ModelCommand, ModelEvent, ResponseEnd};
+use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
 use vocab::work::{Proposal, WorkCommand, WorkEvent};
 use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples, VoiceEvidence};
 
@@ -33,8 +34,7 @@ pub struct Conversation {
     pub(crate) policy: Policy,
     pub(crate) now: CallTime,
     pub(crate) phase: Phase,
-    pub(crate) model_ready: bool,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) session: Session,
     pub(crate) turn: TurnTracker,
     pub(crate) responses: ResponseClock,
     pub(crate) playback: PlaybackClock,
@@ -54,8 +54,7 @@ impl Conversation {
             policy,
             now: CallTime(0),
             phase: Phase::Open,
-            model_ready: false,
-            capabilities: Capabilities::default(),
+            session: Session::default(),
             turn: TurnTracker::new(),
             responses: ResponseClock::default(),
             playback: PlaybackClock::default(),
@@ -112,8 +111,7 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
-                let text = format!("The caller pressed {digit} on the keypad.");
-                out.push(Command::Model(ModelCommand::AddContext { text }));
+                self.add_context(format!("The caller pressed {digit} on the keypad."), out);
                 true
             }
             Input::StreamEnded => {
@@ -148,37 +146,27 @@ impl Conversation {
                 // The pump runs, and the gate judges, when the step settles.
                 Deadline::SendDue
                 | Deadline::QuietOver
+                | Deadline::OutputWait
+                | Deadline::RenewalDue
+                | Deadline::OwnAnswer
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
                 | Deadline::SaveOverdue => {}
                 Deadline::MarkLost => self.playback.give_up_marks(self.now, &self.policy.playback),
                 Deadline::FenceLost => self.playback.give_up_fence(),
                 Deadline::ModelTurnEnd => self.turn_timed_out(out),
-                Deadline::CreateTimeout => {
-                    if let Some(response) = self.responses.in_slot() {
-                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
-                        self.create_refused(response, false, out);
-                    }
-                }
+                Deadline::CreateTimeout => self.session_gives_no_answer("the model does not begin a response", out),
                 Deadline::CancelTimeout => {
                     if let Some(ended) = self.responses.close_cancelled() {
                         self.response_ended(ended, out);
                     }
                 }
-                Deadline::GenerationStalled => {
-                    if let Some(ended) = self.responses.stalled() {
-                        let response = ended.response;
-                        out.push(Command::Model(ModelCommand::CancelResponse { response }));
-                        self.response_ended(ended, out);
-                        // Whatever still comes of it is late.
-                        self.responses.cancel(self.now, response);
-                    }
-                }
+                Deadline::GenerationStalled => self.session_gives_no_answer("the model fell silent in a response", out),
                 Deadline::SaveRetry => out.extend(self.pending.save_again(self.now).into_iter().map(Command::Work)),
                 Deadline::RetryDue => self.responses.retry_now(),
                 Deadline::InlineWait => {
                     let outputs = self.work.accept_overdue(self.now);
-                    submit(outputs, out);
+                    self.submit(outputs, out);
                 }
             }
         }
@@ -219,7 +207,7 @@ impl Conversation {
 
     /// The open turn ends, or the model gets its time to end it.
     fn caller_fell_quiet(&mut self, out: &mut Vec<Command>) {
-        match self.turn.ended_by_quiet(&self.policy.turn) {
+        match self.turn.ended_by_quiet(self.turn_end()) {
             Some(by) => {
                 if by == TurnEndedBy::Hangover {
                     out.push(Command::Model(ModelCommand::CommitTurn));
@@ -251,20 +239,22 @@ impl Conversation {
         }
     }
 
-    fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
+    pub(crate) fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
         self.deadlines.set(Deadline::ModelTurnEnd, None);
         if let Some(turn) = self.turn.close() {
             if by != TurnEndedBy::Timeout {
                 self.cut_by_turn = false;
             }
             self.owed.turn = Some(turn);
+            self.owed.turn_closed_at = Some(self.now);
             self.owed.turn_ended_at = Some(self.turn.last_speech().unwrap_or(self.now));
             out.push(Command::Explain(Decision::TurnClosed { turn, by }));
+            self.turn_may_be_answered();
         }
     }
 
     fn model_committed(&mut self, item: ModelItemId, out: &mut Vec<Command>) {
-        match self.policy.turn.end {
+        match self.turn_end() {
             // Our own commit, echoed: the turn closed when we sent it.
             TurnEnd::Local => {
                 if let Some(turn) = self.turn.latest_turn() {
@@ -286,11 +276,11 @@ impl Conversation {
     fn model_event(&mut self, event: ModelEvent, out: &mut Vec<Command>) -> bool {
         match event {
             ModelEvent::SessionOpened { capabilities } => {
-                self.capabilities = capabilities;
-                self.model_ready = false;
+                self.session_opened(capabilities);
                 return false;
             }
-            ModelEvent::SessionReady => self.model_ready = true,
+            ModelEvent::SessionReady => self.session_ready(out),
+            ModelEvent::SessionExpires { after_ms } => self.session_expires(after_ms),
             // The local detector is faster and is the one that is judged.
             ModelEvent::SpeechStarted | ModelEvent::SpeechStopped => return false,
             ModelEvent::TurnCommitted { item } => self.model_committed(item, out),
@@ -299,6 +289,9 @@ impl Conversation {
                     out.push(Command::Explain(Decision::CallerSaid { turn, text }));
                 }
                 return false;
+            }
+            ModelEvent::ResponseCreated { response, request: None } if self.model_speaks_by_itself() => {
+                self.responses.began_of_itself(self.now, response);
             }
             ModelEvent::ResponseCreated { response, request } => {
                 self.responses.created(self.now, response, request);
@@ -328,7 +321,7 @@ impl Conversation {
                 }
                 return fatal;
             }
-            ModelEvent::SessionLost { reason } => self.close_stream(CloseReason::ModelLost { reason }, out),
+            ModelEvent::SessionLost { reason } => self.session_lost(reason, out),
         }
         true
     }
@@ -354,17 +347,23 @@ impl Conversation {
         response.last_word = self.now;
         let first = !std::mem::replace(&mut response.sounded, true);
         response.silent = false;
+        let of_itself = response.purpose == Purpose::OfItself;
         let (playback, from) = self.playback.receive(id, item, samples);
         out.push(Command::KeepAudio { playback, from });
         if first {
             self.first_audio(id, out);
+            // While the caller has the floor it is no answer to what they have not said yet.
+            if of_itself && self.turn.open_turn().is_none() {
+                self.answered_of_itself();
+            }
+            self.session.bears_fruit();
         }
     }
 
     fn first_audio(&mut self, id: ResponseId, out: &mut Vec<Command>) {
         out.push(Command::Explain(Decision::ResponseSounds { response: id }));
         let Some(response) = self.responses.get(id) else { return };
-        if matches!(response.purpose, Purpose::Reply | Purpose::Acknowledge)
+        if matches!(response.purpose, Purpose::Reply | Purpose::Acknowledge | Purpose::Prod | Purpose::OfItself)
             && let Some(ended_at) = self.owed.turn_ended_at.take()
         {
             out.push(measure(Measure::SpeechStopToAcceptanceAudio, self.now.ms_since(ended_at)));
@@ -405,7 +404,10 @@ impl Conversation {
 
     fn propose(&mut self, response: ResponseId, call: Proposed, out: &mut Vec<Command>) {
         let turn = self.responses.get(response).and_then(|response| response.turn).or(self.turn.latest_turn());
-        let tool_call = self.work.propose(response, call.provider_call.clone(), call.name.clone());
+        if self.responses.get(response).is_some_and(|response| response.purpose == Purpose::OfItself) {
+            self.answered_of_itself();
+        }
+        let tool_call = self.work.propose(self.now, response, call.provider_call.clone(), call.name.clone());
         out.push(Command::Explain(Decision::ToolCallProposed { tool_call, tool: call.name.clone() }));
         out.push(Command::Work(WorkCommand::Propose(Proposal {
             tool_call,
@@ -438,7 +440,16 @@ impl Conversation {
         }
         let fruitless = !response.sounded && response.proposed_calls == 0;
         if response.cancelled_at.is_none() && fruitless {
-            self.owe_again(id, &response, true, out);
+            match response.purpose {
+                // It promised nobody anything.
+                Purpose::OfItself => {}
+                Purpose::Reply if self.model_speaks_by_itself() && response.turn.is_none() => {
+                    out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
+                    self.results_met_silence(&response.deliveries);
+                }
+                _ if whole => self.owe_again(id, &response, Fruitless::Silent, out),
+                _ => self.owe_again(id, &response, Fruitless::Failed, out),
+            }
         } else if response.cancelled_at.is_none() {
             self.responses.succeeded();
         }
@@ -453,7 +464,8 @@ impl Conversation {
             self.withdraw(delivery, GateReason::ResponseDue, out);
         }
         if response.cancelled_at.is_none() {
-            self.owe_again(id, &response, !busy, out);
+            let why = if busy { Fruitless::Busy } else { Fruitless::Failed };
+            self.owe_again(id, &response, why, out);
         }
         self.responses.forget_if_over(id);
     }
@@ -499,20 +511,25 @@ impl Conversation {
 
     fn work_event(&mut self, event: WorkEvent, out: &mut Vec<Command>) -> bool {
         match event {
-            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result } => match attached_to {
-                Some(status) => {
-                    submit(self.work.attached(tool_call, operation, status, result.as_deref()), out);
+            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands } => {
+                match attached_to {
+                    Some(status) => {
+                        let so_far = SoFar { status, result: result.as_deref(), stands: stands.as_deref() };
+                        let output = self.work.attached(tool_call, operation, so_far);
+                        self.submit(output, out);
+                    }
+                    None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
                 }
-                None => self.work.admitted(self.now, tool_call, operation, inline_wait_ms),
-            },
+            }
             WorkEvent::Refused { tool_call, refusal } => {
-                submit(self.work.refused(tool_call, &refusal.code, &refusal.say), out);
+                let output = self.work.refused(tool_call, &refusal.code, &refusal.say);
+                self.submit(output, out);
             }
             WorkEvent::Finished { operation, status, result } => {
                 for telling in self.work.finished(&operation, status, &result) {
                     match telling {
-                        Telling::Output(output) => submit([output], out),
-                        Telling::Context(text) => out.push(Command::Model(ModelCommand::AddContext { text })),
+                        Telling::Output(output) => self.submit([output], out),
+                        Telling::Context(text) => self.add_context(text, out),
                     }
                 }
             }
@@ -531,7 +548,9 @@ impl Conversation {
                 };
                 if self.pending.ready(self.now, brief) {
                     // The model knows of it before its next inference, spoken or not (R11).
-                    out.extend(news.map(|text| Command::Model(ModelCommand::AddContext { text })));
+                    if let Some(text) = news {
+                        self.add_context(text, out);
+                    }
                 }
             }
             WorkEvent::Saved { save } => {
@@ -549,6 +568,34 @@ impl Conversation {
             }
         }
         true
+    }
+
+    fn submit(&mut self, outputs: impl IntoIterator<Item = Output>, out: &mut Vec<Command>) {
+        for Output { provider_call, tool, text } in outputs {
+            match provider_call {
+                Some(provider_call) => {
+                    self.remember_output(&tool, &text);
+                    out.push(Command::Model(ModelCommand::SubmitToolOutput { provider_call, output: text }));
+                }
+                None => self.add_context(format!("The tool {tool} was called before. Its output: {text}"), out),
+            }
+        }
+    }
+
+    /// The provider will never end it, and what of it was still to come will not.
+    pub(crate) fn response_lost(&mut self, id: ResponseId, out: &mut Vec<Command>) {
+        let end = ResponseEnd::Failed { code: "session_lost".into() };
+        let Some(response) = self.responses.get(id).cloned() else { return };
+        self.response_ended(Ended { response: id, end }, out);
+        // A connection uses up no attempt: how often one is opened anew has a bound of its own.
+        self.responses.succeeded();
+        self.responses.retry_now();
+        if response.cancelled_at.is_none() {
+            self.restore_debt(&response);
+            if response.purpose == Purpose::OfItself && response.sounded {
+                self.owe_latest_turn();
+            }
+        }
     }
 
     // ---- ends -----------------------------------------------------------------------------------------------------------
@@ -582,12 +629,6 @@ struct Proposed {
     provider_call: vocab::ProviderCallId,
     name: String,
     arguments: String,
-}
-
-fn submit(outputs: impl IntoIterator<Item = Output>, out: &mut Vec<Command>) {
-    out.extend(outputs.into_iter().map(|Output { provider_call, text }| {
-        Command::Model(ModelCommand::SubmitToolOutput { provider_call, output: text })
-    }));
 }
 
 pub(crate) fn measure(measure: Measure, ms: u64) -> Command {

@@ -20,10 +20,16 @@ pub enum Deadline {
     CancelTimeout,
     /// The provider has gone silent in the middle of a response.
     GenerationStalled,
+    /// The model session nears its end.
+    RenewalDue,
+    /// A model that speaks by itself should have answered the caller by now.
+    OwnAnswer,
     /// An owed answer may be asked for again.
     RetryDue,
     /// A tool call has had its wait for a direct answer.
     InlineWait,
+    /// The output of a tool call should have come by now.
+    OutputWait,
     /// A drained batch's delivery should have come by now.
     AnswerWait,
     /// The quiet window of some delivery is over.
@@ -36,7 +42,7 @@ pub enum Deadline {
     SaveRetry,
 }
 
-const ALL: [Deadline; 14] = [
+const ALL: [Deadline; 17] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -44,8 +50,11 @@ const ALL: [Deadline; 14] = [
     Deadline::CreateTimeout,
     Deadline::CancelTimeout,
     Deadline::GenerationStalled,
+    Deadline::RenewalDue,
+    Deadline::OwnAnswer,
     Deadline::RetryDue,
     Deadline::InlineWait,
+    Deadline::OutputWait,
     Deadline::AnswerWait,
     Deadline::QuietOver,
     Deadline::DeliveryStale,

@@ -103,6 +103,14 @@ pub enum Decision {
         delivery: DeliveryId,
         reason: String,
     },
+    /// Another model session is opened.
+    SessionLost {
+        reason: String,
+    },
+    /// The call's so-manieth model session was told what came before.
+    SessionRestored {
+        number: u32,
+    },
     ModelComplained {
         code: String,
         message: String,

@@ -17,7 +17,10 @@ pub fn directions<'a>(
             "The request was accepted and is under way, not confirmed. Say so in one short sentence. \
              Do not say or suggest that it is done.",
         ),
-        Purpose::Reply | Purpose::Deliver | Purpose::Unasked => {}
+        Purpose::Prod => text.push_str(
+            "The caller has said something and waits. Answer them now. If you did not understand, say so and ask.",
+        ),
+        Purpose::Reply | Purpose::Deliver | Purpose::Unasked | Purpose::OfItself => {}
     }
     for pending in deliveries {
         if !text.is_empty() {
@@ -28,9 +31,7 @@ pub fn directions<'a>(
             (false, true, _) => "You were interrupted while saying this. Say it again, in one short sentence",
             (false, false, Purpose::Deliver) => "Tell the caller now, in one or two short sentences",
             (false, false, Purpose::Greet) => "Then tell the caller this news from an earlier call",
-            (false, false, Purpose::Reply | Purpose::Acknowledge | Purpose::Unasked) => {
-                "Also tell the caller in this answer"
-            }
+            (false, false, _) => "Also tell the caller in this answer",
         };
         let caution = if pending.brief.all_committed {
             ""

@@ -33,6 +33,8 @@ pub enum Entry {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     entries: VecDeque<Entry>,
+    /// Entries that were dropped for newer ones.
+    dropped: u64,
     /// Where a transcript that is still to come belongs.
     awaiting: VecDeque<(ModelItemId, TurnId)>,
     /// Text of responses whose sound has not ended.
@@ -44,9 +46,20 @@ impl History {
         self.entries.iter()
     }
 
+    /// Entries that there ever were.
+    pub fn count(&self) -> u64 {
+        self.dropped + self.entries.len() as u64
+    }
+
+    /// How many came before the first that is kept.
+    pub fn first_kept(&self) -> u64 {
+        self.dropped
+    }
+
     fn push(&mut self, entry: Entry) {
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
+            self.dropped += 1;
         }
         self.entries.push_back(entry);
     }
@@ -83,6 +96,11 @@ impl History {
             }
         }
         Some(spoken)
+    }
+
+    /// The session that would have transcribed it is gone.
+    pub fn await_nothing(&mut self) {
+        self.awaiting.clear();
     }
 
     /// A piece of what the model says.

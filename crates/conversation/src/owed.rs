@@ -20,6 +20,8 @@ pub struct Owed {
     pub greeting: Option<String>,
     /// The latest closed turn without an answer: one answer covers the turns before it.
     pub turn: Option<TurnId>,
+    /// When that turn closed.
+    pub turn_closed_at: Option<CallTime>,
     /// When the caller stopped speaking, for the measure of what follows.
     pub turn_ended_at: Option<CallTime>,
 }

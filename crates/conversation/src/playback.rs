@@ -175,6 +175,13 @@ impl Lateness {
 }
 
 impl PlaybackClock {
+    /// Whoever held these items is gone: nothing is left to cut in them.
+    pub fn forget_items(&mut self) {
+        for playback in &mut self.live {
+            playback.items.clear();
+        }
+    }
+
     /// Something of ours is queued, playing, or may still be in the carrier's buffer.
     pub fn is_live(&self) -> bool {
         !self.live.is_empty()

@@ -10,6 +10,22 @@ pub struct Policy {
     pub playback: PlaybackPolicy,
     pub gate: GatePolicy,
     pub response: ResponsePolicy,
+    pub session: SessionPolicy,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionPolicy {
+    /// Openings in a row before a lost model session is given up and the call with it.
+    pub max_openings: u32,
+    /// So long before a session expires, the first idle moment is used to change it for another; in the last quarter of it, any.
+    pub renew_before_ms: u32,
+}
+
+impl Default for SessionPolicy {
+    fn default() -> Self {
+        Self { max_openings: 2, renew_before_ms: 120_000 }
+    }
 }
 
 /// Who decides that the caller's turn has ended.
@@ -93,9 +109,9 @@ impl Default for GatePolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponsePolicy {
-    /// A response that the provider does not even start in this time is asked for again.
+    /// A session that does not even start a response in this time is changed for another.
     pub create_timeout_ms: u32,
-    /// A response of which nothing comes for so long is given up.
+    /// A session in which nothing comes of a response for so long is changed for another; so is one that is busy for so long.
     pub stall_timeout_ms: u32,
     /// After a cancel we close our own record this long later, whatever the provider says.
     pub cancel_timeout_ms: u32,
@@ -103,16 +119,21 @@ pub struct ResponsePolicy {
     pub max_attempts: u32,
     /// Wait before the next attempt; doubles each time.
     pub retry_base_ms: u32,
+    /// A model that speaks by itself has this long to answer a turn before it is reminded.
+    pub own_answer_ms: u32,
 }
 
 impl Default for ResponsePolicy {
     fn default() -> Self {
         Self {
-            create_timeout_ms: 10_000,
+            // A provider says within a fraction of a second that it has begun.
+            create_timeout_ms: 5_000,
             stall_timeout_ms: 15_000,
             cancel_timeout_ms: 1_000,
             max_attempts: 3,
             retry_base_ms: 300,
+            // Slow answers begin after three seconds, and a backend that thinks first takes longer.
+            own_answer_ms: 6_000,
         }
     }
 }

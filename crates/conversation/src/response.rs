@@ -19,8 +19,12 @@ pub enum Purpose {
     Acknowledge,
     /// Says what finished.
     Deliver,
+    /// Reminds a model that speaks by itself of a turn that it left without an answer.
+    Prod,
     /// The provider made it without being asked: it is never heard.
     Unasked,
+    /// A model that speaks by itself did so: its answer to the caller, or tool calls.
+    OfItself,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +78,17 @@ pub struct Response {
     guessed: bool,
 }
 
+/// Why nothing came of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fruitless {
+    /// It completed without a sound or a call.
+    Silent,
+    /// It failed, or was refused.
+    Failed,
+    /// Another response is in its way.
+    Busy,
+}
+
 /// A response as it was when it left the slot.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -92,6 +107,8 @@ pub struct ResponseClock {
     retry_at: Option<CallTime>,
     /// The wait is for another response to end, not for a failure to heal.
     busy: bool,
+    /// Since when one after the other was refused for that.
+    busy_since: Option<CallTime>,
     /// The provider has named a request of ours in a response: one that names none is not ours.
     names_requests: bool,
 }
@@ -123,7 +140,7 @@ impl ResponseClock {
         self.last = self.last.next();
         let id = self.last;
         self.slot = Some(id);
-        self.retry_at = None;
+        self.retry_at = self.retry_at.filter(|_| purpose == Purpose::OfItself);
         let response = self.kept.entry(id).or_insert(Response {
             purpose,
             state: ResponseState::Planned,
@@ -143,6 +160,16 @@ impl ResponseClock {
             guessed: false,
         });
         (id, response)
+    }
+
+    /// The model spoke, or called tools, of itself. Such a response needs no slot: it is no answer to a request of ours.
+    pub fn began_of_itself(&mut self, at: CallTime, model: ModelResponseId) -> ResponseId {
+        let slot = self.slot;
+        let (id, response) = self.plan(at, Purpose::OfItself);
+        response.model = Some(model);
+        response.state = ResponseState::Generating;
+        self.slot = slot;
+        id
     }
 
     /// The provider started a response. A provider that never echoes metadata leaves `request` empty: then it is the one that
@@ -196,7 +223,7 @@ impl ResponseClock {
         match self.kept.get_mut(&response) {
             Some(response) if response.cancelled_at.is_none() => {
                 response.cancelled_at = Some(at);
-                in_slot
+                in_slot || (response.purpose == Purpose::OfItself && !response.state.is_over())
             }
             Some(_) | None => false,
         }
@@ -244,6 +271,22 @@ impl ResponseClock {
         Some(Ended { response, end: ResponseEnd::Failed { code: "create_refused".into() } })
     }
 
+    /// The session is gone, and with it whatever the provider was doing. Returns what had not ended.
+    pub fn session_lost(&mut self) -> Vec<ResponseId> {
+        self.slot = None;
+        self.retry_now();
+        // Another session gives its own names, and may give the same.
+        self.kept.values_mut().for_each(|response| response.model = None);
+        self.names_requests = false;
+        let unfinished = self.kept.iter_mut().filter(|(_, response)| !response.state.is_over());
+        unfinished
+            .map(|(id, response)| {
+                response.state = ResponseState::Failed;
+                *id
+            })
+            .collect()
+    }
+
     /// We end it in our books: a cancelled response must not block the next one for ever.
     pub fn close_cancelled(&mut self) -> Option<Ended> {
         let id = self.slot?;
@@ -252,14 +295,6 @@ impl ResponseClock {
         response.state = ResponseState::Cancelled;
         self.leave_slot(id);
         Some(Ended { response: id, end: ResponseEnd::Cancelled })
-    }
-
-    /// Nothing more is expected of it: it failed.
-    pub fn stalled(&mut self) -> Option<Ended> {
-        let id = self.slot?;
-        self.kept.get_mut(&id)?.state = ResponseState::Failed;
-        self.leave_slot(id);
-        Some(Ended { response: id, end: ResponseEnd::Failed { code: "stalled".into() } })
     }
 
     pub fn stalls_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {
@@ -285,10 +320,13 @@ impl ResponseClock {
         true
     }
 
-    /// A provider that was busy with another response costs no attempt; the end of that one, or the timer, brings us back.
-    pub fn wait_for_busy(&mut self, at: CallTime, policy: &ResponsePolicy) {
+    /// A provider that was busy with another response costs no attempt; the end of that one, or the timer, brings us back. Returns
+    /// `false` when it has been busy for longer than any response may take.
+    pub fn wait_for_busy(&mut self, at: CallTime, policy: &ResponsePolicy) -> bool {
+        let since = *self.busy_since.get_or_insert(at);
         self.busy = true;
         self.retry_at = Some(at.plus_ms(u64::from(policy.retry_base_ms)));
+        at < since.plus_ms(u64::from(policy.stall_timeout_ms))
     }
 
     /// The wait is over.
@@ -304,8 +342,15 @@ impl ResponseClock {
         }
     }
 
+    /// Responses that the model began of itself and that have not ended.
+    pub fn of_itself(&self) -> impl Iterator<Item = ResponseId> {
+        let open = |response: &Response| response.purpose == Purpose::OfItself && !response.state.is_over();
+        self.kept.iter().filter(move |(_, response)| open(response)).map(|(id, _)| *id)
+    }
+
     pub fn succeeded(&mut self) {
         self.attempts = 0;
+        self.busy_since = None;
     }
 
     pub fn create_times_out_at(&self, policy: &ResponsePolicy) -> Option<CallTime> {

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::directions::directions;
 use crate::gate::{GateDecision, GateReason, judge};
 use crate::owed::AgentState;
-use crate::response::{Purpose, Response};
+use crate::response::{Fruitless, Purpose, Response, ResponseState};
 use crate::snapshot::Snapshot;
 use crate::turn::Voice;
 use vocab::delivery::DeliveryState;
@@ -29,6 +29,7 @@ impl Conversation {
         self.judge_deliveries(due.is_some(), out);
         self.create_response(due, out);
         self.publish(out);
+        self.renew_session(out);
         if self.phase == Phase::Draining && self.published == AgentState::Listening && self.turn.open_turn().is_none() {
             return self.close_stream(CloseReason::Drained, out);
         }
@@ -49,7 +50,10 @@ impl Conversation {
         Snapshot {
             caller_speaking: self.turn.caller_is_speaking(),
             open_turn: self.turn.open_turn(),
-            response_owed: response_due || self.responses.in_slot().is_some(),
+            // Tool calls whose output is about to come bring an answer too.
+            response_owed: response_due
+                || self.responses.in_slot().is_some()
+                || self.work.output_awaited_until().is_some_and(|until| until > self.now),
             playback_live: self.playback.is_live(),
             urgent_voice: self.pending.iter().any(|pending| pending.is_urgent_voice()),
             quiet_ms: quiet_since.map_or(0, |since| u32::try_from(self.now.ms_since(since)).unwrap_or(u32::MAX)),
@@ -59,7 +63,16 @@ impl Conversation {
     /// The one answer that is due now: to the latest turn, to tool outputs, or the greeting.
     fn due(&mut self) -> Option<Due> {
         let answerable = self.work.answerable(self.now);
-        if self.owed.turn.is_none() && answerable.is_empty() {
+        let ask_for_turn = self.must_ask_for_turn();
+        if self.model_speaks_by_itself() && answerable.is_empty() {
+            let purpose = match (ask_for_turn, self.must_ask_to_attach()) {
+                (true, _) => Some(Purpose::Prod),
+                (false, true) => Some(Purpose::Reply),
+                (false, false) => self.owed.greeting.is_some().then_some(Purpose::Greet),
+            };
+            return purpose.map(|purpose| Due { purpose, answers: Vec::new() });
+        }
+        if !ask_for_turn && answerable.is_empty() {
             return self.owed.greeting.is_some().then_some(Due { purpose: Purpose::Greet, answers: Vec::new() });
         }
         let awaits_outcome = answerable.iter().all(|group| group.awaits_outcome);
@@ -109,7 +122,7 @@ impl Conversation {
             out.extend(saved.map(Command::Work));
         }
         // Durable before it is said: a crash in between must not make it news a second time.
-        if self.model_ready {
+        if self.session.ready {
             for delivery in offers {
                 let saved = self.pending.offer(self.now, &delivery, false);
                 out.extend(saved.map(Command::Work));
@@ -119,13 +132,13 @@ impl Conversation {
 
     /// Asks the model for the next response, if one is due or the gate says so, and nothing forbids it.
     fn create_response(&mut self, due: Option<Due>, out: &mut Vec<Command>) {
-        if !self.model_ready {
+        if !self.session.ready {
             return;
         }
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
         if let Some(due) = due {
             self.withdraw_stale(out);
-            if self.responses.may_create(self.now) && !self.is_attaching(out) {
+            if self.responses.may_create(self.now) && !self.half_told_news() && !self.is_attaching(out) {
                 self.answer(due, out);
             }
             return;
@@ -158,6 +171,15 @@ impl Conversation {
         if self.responses.may_create(self.now) {
             self.plan(Purpose::Deliver, Vec::new(), say, out);
         }
+    }
+
+    /// A response that told news broke off, and what came of it still plays: the answer waits to learn whether it must tell it.
+    fn half_told_news(&self) -> bool {
+        let broke_off = |id| {
+            let state = self.responses.get(id).map(|response| response.state);
+            matches!(state, Some(ResponseState::Failed | ResponseState::Incomplete))
+        };
+        self.pending.iter().any(|pending| pending.said_by.is_some_and(broke_off))
     }
 
     /// The disk took so long over an offer that it is no news any more.
@@ -224,16 +246,25 @@ impl Conversation {
         out.push(Command::Model(ModelCommand::CreateResponse { response: id, directions, tools }));
     }
 
-    /// Nothing came of a response: what it was to answer is due again, within a bounded number of attempts.
-    pub(crate) fn owe_again(&mut self, id: ResponseId, response: &Response, counts: bool, out: &mut Vec<Command>) {
-        if counts && !self.responses.back_off(self.now, &self.policy.response) {
-            out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
-            return;
+    /// Nothing came of a response: what it was to answer is due again, within a bounded number of attempts. A model that chooses
+    /// silence each time has its way; one that cannot answer is changed for another session of it.
+    pub(crate) fn owe_again(&mut self, id: ResponseId, response: &Response, why: Fruitless, out: &mut Vec<Command>) {
+        let policy = &self.policy.response;
+        let may_go_on = match why {
+            Fruitless::Silent | Fruitless::Failed => self.responses.back_off(self.now, policy),
+            Fruitless::Busy => self.responses.wait_for_busy(self.now, policy),
+        };
+        if may_go_on {
+            return self.restore_debt(response);
         }
-        if !counts {
-            self.responses.wait_for_busy(self.now, &self.policy.response);
-        }
+        out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
+        let reason = match why {
+            Fruitless::Silent => return,
+            Fruitless::Failed => "the model fails to answer",
+            Fruitless::Busy => "the model is busy with another response and does not end it",
+        };
         self.restore_debt(response);
+        self.session_gives_no_answer(reason, out);
     }
 
     /// What a response was to answer is due again.
@@ -252,7 +283,11 @@ impl Conversation {
         let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
         let cut = self.cut_voice(out);
         for id in slot.into_iter().chain(cut) {
-            if let Some(response) = self.responses.get(id).cloned() {
+            if let Some(mut response) = self.responses.get(id).cloned() {
+                if self.model_speaks_by_itself() {
+                    // It has the outputs and cannot be asked for their answer a second time.
+                    response.answers.clear();
+                }
                 self.restore_debt(&response);
             }
         }
@@ -305,13 +340,18 @@ impl Conversation {
         let policy = &self.policy;
         self.deadlines.set(Deadline::MarkLost, self.playback.mark_lost_at(&policy.playback));
         self.deadlines.set(Deadline::FenceLost, self.playback.fence_lost_at());
-        self.deadlines.set(Deadline::CreateTimeout, self.responses.create_times_out_at(&policy.response));
+        // Of a model that speaks by itself a voice is waited for, and its adapter knows for how long.
+        let begins_by = self.responses.create_times_out_at(&policy.response).filter(|_| !self.model_speaks_by_itself());
+        self.deadlines.set(Deadline::CreateTimeout, begins_by);
         self.deadlines.set(Deadline::CancelTimeout, self.responses.cancel_times_out_at(&policy.response));
         self.deadlines.set(Deadline::GenerationStalled, self.responses.stalls_at(&policy.response));
         self.deadlines.set(Deadline::RetryDue, self.responses.retry_at());
         self.deadlines.set(Deadline::SaveOverdue, self.pending.saves_awaited_until().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::SaveRetry, self.pending.save_again_at());
         self.deadlines.set(Deadline::InlineWait, self.work.inline_wait_ends());
+        self.deadlines.set(Deadline::RenewalDue, self.session.renewal_due(self.now));
+        self.deadlines.set(Deadline::OwnAnswer, self.own_answer_by().filter(|by| *by > self.now));
+        self.deadlines.set(Deadline::OutputWait, self.work.output_wait_ends(self.now));
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());
     }

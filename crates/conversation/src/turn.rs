@@ -202,9 +202,9 @@ impl TurnTracker {
     }
 
     /// Whether the open turn ends now that the caller has fallen quiet, and by whom.
-    pub fn ended_by_quiet(&self, policy: &TurnPolicy) -> Option<TurnEndedBy> {
+    pub fn ended_by_quiet(&self, end: TurnEnd) -> Option<TurnEndedBy> {
         let turn = self.open?;
-        match policy.end {
+        match end {
             TurnEnd::Local => Some(TurnEndedBy::Hangover),
             TurnEnd::Model => turn.committed.then_some(TurnEndedBy::Model),
         }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(line.tracker.open(), Some(TurnId(1)));
         assert_eq!(line.tracker.model_committed(), (TurnId(1), false), "still speaking");
         line.hear(300, SILENCE);
-        assert_eq!(line.tracker.ended_by_quiet(&line.policy), Some(TurnEndedBy::Model));
+        assert_eq!(line.tracker.ended_by_quiet(TurnEnd::Model), Some(TurnEndedBy::Model));
         assert_eq!(line.tracker.close(), Some(TurnId(1)));
         assert_eq!(line.tracker.model_committed(), (TurnId(2), true), "a turn that only the model heard");
     }
@@ -331,6 +331,6 @@ mod tests {
         line.tracker.model_committed();
         assert_eq!(line.tracker.open(), None, "the turn was open already");
         line.hear(300, SILENCE);
-        assert_eq!(line.tracker.ended_by_quiet(&line.policy), None, "the commit was withdrawn by more speech");
+        assert_eq!(line.tracker.ended_by_quiet(TurnEnd::Model), None, "the commit was withdrawn by more speech");
     }
 }

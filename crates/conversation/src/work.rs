@@ -21,15 +21,28 @@ struct ToolCall {
     provider_call: ProviderCallId,
     tool: String,
     response: ResponseId,
+    proposed_at: CallTime,
     /// Once admitted.
     operation: Option<OperationId>,
     /// It joined an operation that was there before: that one's batch will tell the outcome.
     attached: bool,
     inline_until: Option<CallTime>,
     told: Told,
+    /// The session that proposed it is gone: an output would be refused, so the outcome is told as a fact.
+    orphaned: bool,
     finished: bool,
     /// The delivery that tells its outcome has come.
     delivered: bool,
+}
+
+impl ToolCall {
+    fn output(&self, text: String) -> Output {
+        Output { provider_call: (!self.orphaned).then(|| self.provider_call.clone()), tool: self.tool.clone(), text }
+    }
+
+    fn output_by(&self) -> CallTime {
+        self.inline_until.unwrap_or(self.proposed_at.plus_ms(ADMISSION_WAIT_MS))
+    }
 }
 
 /// The calls of one response.
@@ -47,8 +60,19 @@ struct Group {
 /// An output for the model's tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    pub provider_call: ProviderCallId,
+    /// `None`: the session that made the call is gone.
+    pub provider_call: Option<ProviderCallId>,
+    pub tool: String,
     pub text: String,
+}
+
+/// The state of an operation that a call joined.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar<'a> {
+    pub status: OperationStatus,
+    pub result: Option<&'a str>,
+    /// Details that stand though the call gave others, as JSON.
+    pub stands: Option<&'a str>,
 }
 
 /// What a finished operation means for the model.
@@ -70,6 +94,8 @@ pub struct Answerable {
 
 /// A drained batch's delivery comes in the same breath as the last result; this is for a disk that stalls.
 const ANSWER_WAIT_MS: u64 = 2_000;
+/// An admission takes milliseconds; after this long nothing waits for its word any more.
+const ADMISSION_WAIT_MS: u64 = 2_000;
 /// Tool calls remembered; a call of an hour has some dozens.
 const KEPT_CALLS: usize = 256;
 
@@ -82,7 +108,13 @@ pub struct WorkClock {
 
 impl WorkClock {
     /// The model proposed a call.
-    pub fn propose(&mut self, response: ResponseId, provider_call: ProviderCallId, tool: String) -> ToolCallId {
+    pub fn propose(
+        &mut self,
+        at: CallTime,
+        response: ResponseId,
+        provider_call: ProviderCallId,
+        tool: String,
+    ) -> ToolCallId {
         self.forget_the_oldest();
         self.last = self.last.next();
         let id = self.last;
@@ -93,10 +125,12 @@ impl WorkClock {
                 provider_call,
                 tool,
                 response,
+                proposed_at: at,
                 operation: None,
                 attached: false,
                 inline_until: None,
                 told: Told::Nothing,
+                orphaned: false,
                 finished: false,
                 delivered: false,
             },
@@ -112,6 +146,13 @@ impl WorkClock {
             };
             let Some(oldest) = self.calls.iter().find(|(_, call)| told(call)).map(|(id, _)| *id) else { return };
             self.calls.remove(&oldest);
+        }
+    }
+
+    /// The model session is gone: no output can be given to its calls any more.
+    pub fn session_lost(&mut self) {
+        for call in self.calls.values_mut() {
+            call.orphaned = true;
         }
     }
 
@@ -138,17 +179,23 @@ impl WorkClock {
         &mut self,
         call: ToolCallId,
         operation: OperationId,
-        status: OperationStatus,
-        result: Option<&str>,
+        SoFar { status, result, stands }: SoFar<'_>,
     ) -> Option<Output> {
         let call = self.calls.get_mut(&call)?;
         call.attached = true;
         // What can be told has been told, unknown too: nothing more need come of it.
         call.finished = status.is_terminal() || result.is_some();
         call.told = if call.finished { Told::Outcome } else { Told::Accepted };
-        let text = outcome_text(&operation, status, result.unwrap_or_default(), true);
+        let again = match stands {
+            None => "This request was already made; nothing was started again.".to_owned(),
+            Some(stands) => format!(
+                "This request was already made; nothing was started again. It stands with {stands}, and what this call gave \
+                 instead was not taken: say so if it matters to the caller."
+            ),
+        };
+        let text = outcome_text(&operation, status, result.unwrap_or_default(), Some(&again));
         call.operation = Some(operation);
-        Some(Output { provider_call: call.provider_call.clone(), text })
+        Some(call.output(text))
     }
 
     pub fn refused(&mut self, call: ToolCallId, code: &str, say: &str) -> Option<Output> {
@@ -160,7 +207,7 @@ impl WorkClock {
             serde_json::Value::from(code),
             serde_json::Value::from(say)
         );
-        Some(Output { provider_call: call.provider_call.clone(), text })
+        Some(call.output(text))
     }
 
     /// The operation can be told. One output for each call that still waits; one fact for all that were told `accepted`.
@@ -172,8 +219,8 @@ impl WorkClock {
             match call.told {
                 Told::Nothing => {
                     call.told = Told::Outcome;
-                    let text = outcome_text(operation, status, result, false);
-                    tellings.push(Telling::Output(Output { provider_call: call.provider_call.clone(), text }));
+                    let text = outcome_text(operation, status, result, None);
+                    tellings.push(Telling::Output(call.output(text)));
                 }
                 Told::Accepted => {
                     context = Some(format!(
@@ -201,6 +248,18 @@ impl WorkClock {
         self.calls.values().filter(|call| call.told == Told::Nothing).filter_map(|call| call.inline_until).min()
     }
 
+    /// Until when the output of some call is about to come, and an answer with it: news waits for that one. Bounded, since
+    /// an admission that never speaks must not silence everything else.
+    pub fn output_awaited_until(&self) -> Option<CallTime> {
+        self.calls.values().filter(|call| call.told == Told::Nothing).map(ToolCall::output_by).max()
+    }
+
+    /// The next moment at which one call less is waited for.
+    pub fn output_wait_ends(&self, now: CallTime) -> Option<CallTime> {
+        let waiting = self.calls.values().filter(|call| call.told == Told::Nothing);
+        waiting.map(ToolCall::output_by).filter(|by| *by > now).min()
+    }
+
     /// Those whose wait for a direct answer is over are told `accepted`.
     pub fn accept_overdue(&mut self, at: CallTime) -> Vec<Output> {
         let mut outputs = Vec::new();
@@ -214,7 +273,7 @@ impl WorkClock {
             let text = format!(
                 r#"{{"status":"accepted","operation_id":"{operation}","note":"It is under way and not confirmed. Acknowledge in one short sentence without claiming success; the result will follow."}}"#
             );
-            outputs.push(Output { provider_call: call.provider_call.clone(), text });
+            outputs.push(call.output(text));
         }
         outputs
     }
@@ -297,13 +356,15 @@ impl WorkClock {
     }
 }
 
-fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: bool) -> String {
-    let note = if status == OperationStatus::Unknown {
-        r#","note":"Not confirmed yet; say so and promise nothing.""#
-    } else if again {
-        r#","note":"This request was already made; nothing was started again.""#
-    } else {
-        ""
+/// `again`: the call joined an operation that was there, in words.
+fn outcome_text(operation: &OperationId, status: OperationStatus, result: &str, again: Option<&str>) -> String {
+    let mut notes = Vec::from_iter(again);
+    if status == OperationStatus::Unknown {
+        notes.push("Not confirmed yet; say so and promise nothing.");
+    }
+    let note = match notes.is_empty() {
+        true => String::new(),
+        false => format!(r#","note":{}"#, serde_json::Value::from(notes.join(" "))),
     };
     // The executor's words, in quotes: an output that is no JSON would reach the model as noise.
     let result = serde_json::Value::from(result);

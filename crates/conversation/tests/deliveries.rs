@@ -429,10 +429,51 @@ fn a_repeated_intent_answers_with_the_state_of_the_first() {
         inline_wait_ms: 700,
         attached_to: Some(OperationStatus::Running),
         result: None,
+        stands: None,
     });
     stage.run(10);
     let last = outputs(&stage).pop().unwrap_or_default();
     assert!(last.contains("op_1") && last.contains("running") && last.contains("already made"), "{last}");
+}
+
+#[test]
+fn a_detail_that_does_not_define_the_intent_joins_and_the_model_is_told_what_stands() {
+    let mut stage = acknowledged();
+    stage.take_turn(800);
+    stage.run(300);
+    let call = stage.call_tool("book_table");
+    stage.work(WorkEvent::Admitted {
+        tool_call: call,
+        operation: OperationId::new("op_1"),
+        inline_wait_ms: 0,
+        attached_to: Some(OperationStatus::Running),
+        result: None,
+        stands: Some(r#"{"note":"window"}"#.into()),
+    });
+    let told: serde_json::Value = serde_json::from_str(outputs(&stage).last().unwrap()).unwrap();
+    let note = told["note"].as_str().unwrap();
+    assert!(note.contains(r#"{"note":"window"}"#) && note.contains("not taken"), "{note}");
+}
+
+/// The second call of a chain is about to bring an answer that tells the first one's result as well.
+#[test]
+fn news_waits_for_the_output_of_a_call_that_was_just_made_but_not_for_ever() {
+    let mut stage = Stage::answered();
+    stage.take_turn(800);
+    stage.run(300);
+    let first = stage.call_tool("find_table");
+    stage.admit(first, "op_1");
+    stage.run(100);
+    stage.commit("op_1", "dlv_1");
+    stage.run(50);
+    // The answer to the first result is one more call, and nobody admits it.
+    stage.call_tool("book_table");
+    let asked = stage.responses_asked();
+    stage.run(1_900);
+    assert_eq!(stage.responses_asked(), asked, "an answer is on its way");
+    stage.run(300);
+    assert_eq!(stage.responses_asked(), asked + 1, "two seconds are enough for an admission");
+    assert!(stage.asked_directions().unwrap().contains("op_1 committed"));
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn an_error_that_comes_after_the_others_end_is_retried_by_the_clock() {
 }
 
 #[test]
-fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_abandoned() {
+fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_asked_of_another_session() {
     let mut stage = Stage::answered();
     stage.take_turn(800);
     for attempt in 1..=3 {
@@ -117,6 +117,11 @@ fn a_failed_answer_stays_owed_within_its_attempts_and_is_then_abandoned() {
     }
     assert_eq!(stage.responses_asked(), 3);
     assert!(stage.decisions().any(|decision| matches!(decision, Decision::AnswerAbandoned { .. })));
+    assert!(stage.log.iter().any(|(_, command)| *command == Command::OpenModel));
+    stage.model(ModelEvent::SessionReady);
+    stage.run(500);
+    stage.say(1_000);
+    stage.run(2_000);
     assert_eq!(stage.conversation.agent_state(), AgentState::Listening, "never stuck in thinking");
 }
 
@@ -131,10 +136,12 @@ fn a_completed_response_without_a_sound_answers_nothing() {
 }
 
 #[test]
-fn a_response_that_the_provider_never_starts_is_asked_for_again() {
+fn a_response_that_the_provider_never_starts_is_asked_of_another_session() {
     let mut stage = Stage::answered();
     stage.take_turn(800);
-    stage.run(10_500);
+    stage.run(5_500);
+    stage.model(ModelEvent::SessionReady);
+    stage.run(500);
     assert_eq!(stage.responses_asked(), 2);
 }
 
@@ -243,10 +250,11 @@ fn a_model_in_a_loop_of_tool_calls_ends() {
 }
 
 #[test]
-fn a_lost_model_closes_the_stream_so_that_the_carrier_brings_the_call_back() {
-    let mut stage = Stage::answered();
-    stage.model(ModelEvent::SessionLost { reason: "session_expired".into() });
-    let close = Command::CloseStream { reason: CloseReason::ModelLost { reason: "session_expired".into() } };
+fn a_model_that_never_comes_closes_the_stream_so_that_the_carrier_says_a_sentence() {
+    let mut stage = Stage::new(Policy::default());
+    stage.input(Input::CallStarted { greeting: None });
+    stage.model(ModelEvent::SessionLost { reason: "refused".into() });
+    let close = Command::CloseStream { reason: CloseReason::ModelLost { reason: "refused".into() } };
     assert_eq!(stage.log.last().map(|(_, command)| command), Some(&close));
     assert!(stage.conversation.is_closed());
 }

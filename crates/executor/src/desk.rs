@@ -6,6 +6,7 @@ use crate::{Shared, crash_point, measure, persist};
 use operations::admission::RefusalReason;
 use operations::batch::can_be_told;
 use operations::delivery::{outcome, tellable_outcome};
+use operations::intent::standing_details;
 use operations::store::{
     Admission, Admit, CloseSession, OpenSession, SaveDelivery, SavedDelivery, SealBatch, StoreError,
 };
@@ -306,6 +307,7 @@ impl Desk {
         let now = shared.config.clock.now();
         let checked = shared.catalog.check(&self.tools, &proposal, &self.caller, &self.session, requested_at, now)?;
         let inline_wait_ms = checked.contract.inline_wait_ms;
+        let asked = checked.arguments.clone();
         let verb = Admit {
             session: self.session.clone(),
             epoch: self.epoch,
@@ -337,6 +339,7 @@ impl Desk {
                     inline_wait_ms,
                     attached_to: None,
                     result: None,
+                    stands: None,
                 };
                 Ok((event, true))
             }
@@ -352,6 +355,7 @@ impl Desk {
                     inline_wait_ms: if result.is_some() { 0 } else { inline_wait_ms },
                     attached_to: Some(operation.status),
                     result,
+                    stands: standing_details(&operation.arguments, &asked).map(|details| details.to_string()),
                 };
                 Ok((event, false))
             }

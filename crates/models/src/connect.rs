@@ -3,7 +3,7 @@
 use crate::link::websocket_config;
 use crate::{ModelError, SessionConfig, tls};
 use secrecy::ExposeSecret;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -13,11 +13,19 @@ use tokio_tungstenite::tungstenite::http::{HeaderMap, HeaderValue, Request};
 use tokio_tungstenite::tungstenite::{self};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 use url::Url;
+use vocab::model::ModelEvent;
 
 /// DNS, TCP, TLS and upgrade together. A caller waits meanwhile, and ten seconds of nothing is where callers hang up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest part of a provider's refusal that is kept for people to read.
 const DETAIL_BYTES: usize = 300;
+
+/// What the end that a provider announced means from now on. One that has passed is another clock's: nothing is told of it.
+pub fn expiry(expires_at: u64) -> Option<ModelEvent> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let left = Duration::from_secs(expires_at).checked_sub(now)?;
+    Some(ModelEvent::SessionExpires { after_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) })
+}
 
 /// A WebSocket to a provider, over TLS unless the address says otherwise.
 pub type ProviderStream = WebSocketStream<MaybeTlsStream<TcpStream>>;

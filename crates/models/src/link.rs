@@ -6,14 +6,14 @@
 //! directions.
 
 use crate::ModelError;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
@@ -33,6 +33,10 @@ pub const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 pub const AUDIO_BACKLOG_BYTES: usize = 96 * 1024;
 /// Commands are never dropped for a slow provider; when this much waits, the session is lost.
 pub const BACKLOG_BYTES: usize = 4 * 1024 * 1024;
+/// A provider from which nothing has come for so long is asked whether it is there …
+pub const PING_AFTER: Duration = Duration::from_secs(5);
+/// … and is lost when it does not say so in this time.
+pub const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// A command larger than this is refused and reported: no model would read it.
 pub const COMMAND_BYTES: usize = 1024 * 1024;
 
@@ -69,6 +73,11 @@ pub struct Link<S> {
     /// Why the session is over, until it is told.
     lost: Option<String>,
     ended: bool,
+    /// Something came since this was last looked at.
+    heard: bool,
+    /// Since when nothing has come, and since when a ping has waited for its pong.
+    silent_since: Option<Instant>,
+    pinged: Option<Instant>,
     pub counts: Counts,
 }
 
@@ -83,6 +92,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             waiting: VecDeque::new(),
             lost: None,
             ended: false,
+            heard: true,
+            silent_since: None,
+            pinged: None,
             counts: Counts::default(),
         }
     }
@@ -109,7 +121,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             if self.lost.is_some() {
                 return Poll::Ready(None);
             }
-            match ready!(Pin::new(&mut self.ws).poll_next(cx)) {
+            let message = ready!(Pin::new(&mut self.ws).poll_next(cx));
+            self.heard = true;
+            match message {
                 Some(Ok(Message::Text(text))) => return Poll::Ready(Some(text)),
                 Some(Ok(Message::Binary(_))) => self.counts.unknown_events += 1,
                 // Tungstenite has queued the pong, and sends it when the socket is read next.
@@ -118,6 +132,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
                 Some(Err(error)) => self.lose(error.to_string()),
                 None => self.lose("the connection was closed".to_owned()),
             }
+        }
+    }
+
+    /// To be called now and then. A provider from which nothing comes is asked by a ping; one that does not answer that is lost,
+    /// though its socket stands: a process that froze, or a path that drops everything.
+    pub fn look_alive(&mut self, now: Instant) {
+        if std::mem::take(&mut self.heard) {
+            self.silent_since = Some(now);
+            self.pinged = None;
+            return;
+        }
+        match (self.pinged, self.silent_since) {
+            _ if self.is_over() => {}
+            (Some(pinged), _) if now.duration_since(pinged) >= PONG_WITHIN => {
+                self.lose(format!("the provider has not answered a ping within {} s", PONG_WITHIN.as_secs()));
+            }
+            (None, Some(since)) if now.duration_since(since) >= PING_AFTER => {
+                self.pinged = Some(now);
+                if let Err(error) = Pin::new(&mut self.ws).start_send(Message::Ping(Bytes::new())) {
+                    self.lose(error.to_string());
+                }
+                // Written with whatever comes next, and that is the caller's audio.
+                self.queued_bytes += 1;
+            }
+            _ => {}
         }
     }
 

@@ -5,11 +5,13 @@ use crate::openai_realtime::socket::RealtimeSocket;
 use crate::{ModelError, Provider, SessionConfig};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_tungstenite::MaybeTlsStream;
 use vocab::model::{Capabilities, ModelCommand, ModelEvent};
 
 /// One provider session. A further provider is a folder, an arm here, and the choice of it in [`SessionConfig`].
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a call keeps its socket in a box already")]
 pub enum ModelSocket {
     OpenAiRealtime(RealtimeSocket<MaybeTlsStream<TcpStream>>),
     GptLive(LiveSocket<MaybeTlsStream<TcpStream>>),
@@ -70,6 +72,14 @@ impl ModelSocket {
         match self {
             Self::OpenAiRealtime(socket) => socket.has_news(),
             Self::GptLive(socket) => socket.has_news(),
+        }
+    }
+
+    /// See [`crate::link::Link::look_alive`].
+    pub fn look_alive(&mut self, now: Instant) {
+        match self {
+            Self::OpenAiRealtime(socket) => socket.look_alive(now),
+            Self::GptLive(socket) => socket.look_alive(now),
         }
     }
 

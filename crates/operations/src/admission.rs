@@ -24,8 +24,6 @@ pub enum RefusalReason {
     ArgumentsNotJson,
     #[error("arguments break the schema: {0}")]
     ArgumentsInvalid(String),
-    #[error("the same intent with other details exists")]
-    IntentConflict,
     #[error("the deadline cannot be reached")]
     DeadlineUnreachable,
     #[error("the queue of the tool is full")]
@@ -48,7 +46,6 @@ impl RefusalReason {
             Self::ArgumentsTooLarge(_) => "arguments_too_large",
             Self::ArgumentsNotJson => "arguments_not_json",
             Self::ArgumentsInvalid(_) => "arguments_invalid",
-            Self::IntentConflict => "intent_conflict",
             Self::DeadlineUnreachable => "deadline_unreachable",
             Self::QueueFull => "queue_full",
             Self::BatchSealed => "batch_sealed",
@@ -66,9 +63,6 @@ impl RefusalReason {
             Self::ArgumentsNotJson => "Nothing was done: the arguments were not a JSON object.".into(),
             Self::ArgumentsInvalid(why) => {
                 format!("Nothing was done: some details are missing or not valid. {why}")
-            }
-            Self::IntentConflict => {
-                "Nothing new was done: the same request is already in the books with other details.".into()
             }
             Self::DeadlineUnreachable => "Nothing was done: it could not have been finished in time.".into(),
             Self::QueueFull => "Nothing was done: too many such requests are waiting. Please try again shortly.".into(),

@@ -108,7 +108,6 @@ fn every_refusal_says_that_nothing_was_done() {
     for reason in [
         RefusalReason::UnknownTool(ToolName::new("x")),
         RefusalReason::ArgumentsNotJson,
-        RefusalReason::IntentConflict,
         RefusalReason::QueueFull,
         RefusalReason::StoreUnavailable,
         RefusalReason::Stopping,

@@ -54,6 +54,18 @@ impl Intent {
     }
 }
 
+/// Details of an operation that are others than those of a proposal that joined it: whoever asked must know what stands.
+/// One that only the proposal has stands as null.
+pub fn standing_details(stands: &Value, asked: &Value) -> Option<Value> {
+    let (Value::Object(stands), Value::Object(asked)) = (stands, asked) else { return None };
+    let names = stands.keys().chain(asked.keys().filter(|name| !stands.contains_key(*name)));
+    let details: serde_json::Map<_, _> = names
+        .filter(|name| stands.get(*name) != asked.get(*name))
+        .map(|name| (name.clone(), stands.get(name).cloned().unwrap_or_default()))
+        .collect();
+    (!details.is_empty()).then_some(Value::Object(details))
+}
+
 /// JSON text with sorted keys and no spaces: equal values have equal text.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
@@ -159,6 +171,14 @@ mod tests {
         let b = intent(json!({"date": "2026-12-01", "note": "door"}), &["date"]);
         assert_eq!(a.key(0), b.key(0));
         assert_ne!(a.fingerprint, b.fingerprint);
+    }
+
+    #[test]
+    fn what_stands_is_told_where_it_differs_and_only_there() {
+        let stands = json!({"date": "d", "note": "window", "chairs": 1});
+        assert_eq!(standing_details(&stands, &stands), None);
+        let asked = json!({"date": "d", "note": "door", "dog": true});
+        assert_eq!(standing_details(&stands, &asked), Some(json!({"note": "window", "chairs": 1, "dog": null})));
     }
 
     #[test]

@@ -109,7 +109,8 @@ pub struct Admit {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admission {
     Created(Operation),
-    /// The same intent was there; no second effect was started.
+    /// The same intent was there; no second effect was started. Details that do not define it may differ: see
+    /// [`crate::intent::standing_details`].
     Attached(Operation),
     Refused(RefusalReason),
 }

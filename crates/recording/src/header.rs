@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use vocab::{AgentId, CallSid, CallerId, SessionId, StreamSid, ToolName, WallTime};
 
 /// The format that is written. Older ones stay readable; each has a fixture in `tests/fixtures/recordings`.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {

@@ -1,13 +1,13 @@
 //! Reads a log step by step. Memory is bounded by the longest line, whatever the length of the call.
 
 use crate::header::{FORMAT, Header};
-use crate::quiet::{Frame, Unfolded};
+use crate::quiet::{Frame, Piece, Quiet, Unfolded, Voice};
 use crate::writer::{Ended, StopReason, Stopped};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, Read};
 use std::marker::PhantomData;
-use vocab::CallTime;
+use vocab::{CallTime, Samples};
 
 /// The longest line that is taken: far above any step (the largest hold a tool's result or a page of instructions).
 const MAX_LINE_BYTES: u64 = 8 << 20;
@@ -36,6 +36,13 @@ pub enum Recorded<I, C> {
         at: CallTime,
         caller_at: u64,
         frame: Frame,
+    },
+    /// A piece of the model's voice that was kept and sent in the same step, whole, and nothing else.
+    SmoothPiece {
+        n: u64,
+        at: CallTime,
+        agent_at: u64,
+        piece: Piece,
     },
     Step(Step<I, C>),
 }
@@ -84,9 +91,12 @@ pub struct Reader<R, I, C> {
     buffer: Vec<u8>,
     /// Next step's number.
     next: u64,
-    run: std::vec::IntoIter<(u64, Frame)>,
+    run: std::vec::IntoIter<(u64, Quiet)>,
+    /// Where the run's next step stands.
     run_at: CallTime,
-    run_audio: u64,
+    run_heard: u64,
+    run_sent: u64,
+    run_spoken: Option<(Voice, Samples)>,
     tail: Option<Tail<I>>,
     failed: bool,
     commands: PhantomData<C>,
@@ -136,7 +146,9 @@ impl<R: BufRead, I: DeserializeOwned, C: DeserializeOwned> Reader<R, I, C> {
             next: 1,
             run: Vec::new().into_iter(),
             run_at: CallTime(0),
-            run_audio: 0,
+            run_heard: 0,
+            run_sent: 0,
+            run_spoken: None,
             tail: None,
             failed: false,
             commands: PhantomData,
@@ -158,12 +170,8 @@ impl<R: BufRead, I: DeserializeOwned, C: DeserializeOwned> Reader<R, I, C> {
 
     fn read(&mut self) -> Result<Option<Recorded<I, C>>, ReadError> {
         loop {
-            if let Some((gap, frame)) = self.run.next() {
-                self.run_at = CallTime(self.run_at.0.saturating_add(gap));
-                let (n, caller_at) = (self.next, self.run_audio);
-                self.next += 1;
-                self.run_audio += u64::from(frame.samples.0);
-                return Ok(Some(Recorded::QuietFrame { n, at: self.run_at, caller_at, frame }));
+            if let Some((gap, step)) = self.run.next() {
+                return self.unfold(gap, step).map(Some);
             }
             let whole = read_line(&mut self.from, &mut self.buffer)
                 .map_err(|error| ReadError::Io { file: self.file.clone(), error })?;
@@ -197,6 +205,32 @@ impl<R: BufRead, I: DeserializeOwned, C: DeserializeOwned> Reader<R, I, C> {
         }
     }
 
+    /// The next step of the run in hand.
+    fn unfold(&mut self, gap: u64, step: Quiet) -> Result<Recorded<I, C>, ReadError> {
+        self.run_at = CallTime(self.run_at.0.saturating_add(gap));
+        let (n, at) = (self.next, self.run_at);
+        self.next += 1;
+        match (step, &mut self.run_spoken) {
+            (Quiet::Frame(frame), _) => {
+                let caller_at = self.run_heard;
+                self.run_heard = caller_at.saturating_add(u64::from(frame.samples.0));
+                Ok(Recorded::QuietFrame { n, at, caller_at, frame })
+            }
+            (Quiet::Piece(samples), Some((voice, next))) => {
+                let piece = Piece { voice: *voice, from: *next, samples };
+                let to = next.0.checked_add(samples.0).map(Samples);
+                let agent_at = self.run_sent;
+                self.run_sent = agent_at.saturating_add(u64::from(samples.0));
+                match to {
+                    Some(to) => *next = to,
+                    None => return Err(self.corrupt("a playback longer than can be counted")),
+                }
+                Ok(Recorded::SmoothPiece { n, at, agent_at, piece })
+            }
+            (Quiet::Piece(_), None) => Err(self.corrupt("pieces of a voice that is not named")),
+        }
+    }
+
     fn take(&mut self, line: Line<I, C>) -> Result<Option<Recorded<I, C>>, ReadError> {
         match line {
             Line { ended: Some(Ended { steps, at }), .. } => {
@@ -215,10 +249,12 @@ impl<R: BufRead, I: DeserializeOwned, C: DeserializeOwned> Reader<R, I, C> {
             Line { n: Some(n), .. } if n != self.next => {
                 Err(self.corrupt(format!("step {n} where step {} must be", self.next)))
             }
-            Line { n: Some(_), at: Some(at), caller_at, quiet: Some(quiet), .. } => {
-                self.run = quiet.0.into_iter();
+            Line { n: Some(_), at: Some(at), caller_at, agent_at, quiet: Some(quiet), .. } => {
+                self.run = quiet.steps.into_iter();
                 self.run_at = at;
-                self.run_audio = caller_at.unwrap_or(self.run_audio);
+                self.run_heard = caller_at.unwrap_or(self.run_heard);
+                self.run_sent = agent_at.unwrap_or(self.run_sent);
+                self.run_spoken = quiet.spoken;
                 Ok(None)
             }
             Line {

@@ -1,10 +1,10 @@
 //! Writes a log: the input before the step, its commands after. In steady state a quiet frame costs no allocation.
 
 use crate::header::Header;
-use crate::quiet::{Folded, Frame, MAX_RUN};
+use crate::quiet::{Folded, Frame, MAX_RUN, Piece, Quiet, Voice};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use vocab::CallTime;
+use vocab::{CallTime, Samples};
 
 /// Why a recording ends before its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,10 +48,27 @@ pub struct Writer<W> {
     /// Steps told so far, folded ones included.
     steps: u64,
     at: CallTime,
-    run: Vec<(CallTime, Frame)>,
+    run: Vec<(CallTime, Quiet)>,
     /// Where the run's first frame begins in the caller's audio, and where its last one ends.
-    run_audio: (u64, u64),
+    run_heard: Option<(u64, u64)>,
+    run_spoken: Option<RunSpoken>,
     inside_step: bool,
+}
+
+/// The pieces of a run follow one another, in their playback and in the agent's audio.
+#[derive(Clone, Copy)]
+struct RunSpoken {
+    voice: Voice,
+    from: Samples,
+    to: Samples,
+    agent_at: u64,
+}
+
+impl RunSpoken {
+    fn goes_on_with(&self, agent_at: u64, piece: &Piece) -> bool {
+        let so_far = u64::from((self.to - self.from).0);
+        self.voice == piece.voice && self.to == piece.from && self.agent_at + so_far == agent_at
+    }
 }
 
 impl<W: Write> Writer<W> {
@@ -64,7 +81,7 @@ impl<W: Write> Writer<W> {
         serde_json::to_writer(&mut out, &Line { recording: header })?;
         out.write_all(b"\n")?;
         let run = Vec::with_capacity(MAX_RUN);
-        Ok(Self { out, steps: 0, at: CallTime(0), run, run_audio: (0, 0), inside_step: false })
+        Ok(Self { out, steps: 0, at: CallTime(0), run, run_heard: None, run_spoken: None, inside_step: false })
     }
 
     /// Steps told so far.
@@ -89,25 +106,49 @@ impl<W: Write> Writer<W> {
     /// or is asked for by [`Self::flush_run`].
     pub fn quiet_frame(&mut self, at: CallTime, caller_at: u64, frame: Frame) -> io::Result<()> {
         // Time that runs backwards, or audio with a hole, does not fold.
-        if at < self.at || self.run_audio.1 != caller_at || self.run.len() >= MAX_RUN {
+        let follows = self.run_heard.is_none_or(|(_, to)| to == caller_at);
+        if at < self.at || !follows || self.run.len() >= MAX_RUN {
             self.flush_run()?;
         }
-        if self.run.is_empty() {
-            self.run_audio.0 = caller_at;
+        self.run_heard.get_or_insert((caller_at, caller_at)).1 += u64::from(frame.samples.0);
+        self.fold(at, Quiet::Frame(frame));
+        Ok(())
+    }
+
+    /// A piece of the model's voice that was sent on as it came. `agent_at`: where its audio begins, in bytes. Held like a
+    /// quiet frame; its audio must be there before the run is asked for.
+    pub fn smooth_piece(&mut self, at: CallTime, agent_at: u64, piece: Piece) -> io::Result<()> {
+        let follows = self.run_spoken.is_none_or(|spoken| spoken.goes_on_with(agent_at, &piece));
+        if at < self.at || !follows || self.run.len() >= MAX_RUN {
+            self.flush_run()?;
         }
-        self.run.push((at, frame));
-        self.run_audio.1 = caller_at + u64::from(frame.samples.0);
+        let Piece { voice, from, samples } = piece;
+        self.run_spoken.get_or_insert(RunSpoken { voice, from, to: from, agent_at }).to += samples;
+        self.fold(at, Quiet::Piece(samples));
+        Ok(())
+    }
+
+    fn fold(&mut self, at: CallTime, step: Quiet) {
+        self.run.push((at, step));
         self.steps += 1;
         self.at = at;
-        Ok(())
     }
 
     /// Writes the run that is held.
     pub fn flush_run(&mut self) -> io::Result<()> {
         let Some((at, _)) = self.run.first() else { return Ok(()) };
         let first = self.steps + 1 - self.run.len() as u64;
-        write!(self.out, r#"{{"n":{first},"at":{},"caller_at":{},"quiet":"#, at.0, self.run_audio.0)?;
-        serde_json::to_writer(&mut self.out, &Folded(&self.run))?;
+        write!(self.out, r#"{{"n":{first},"at":{}"#, at.0)?;
+        if let Some((caller_at, _)) = self.run_heard.take() {
+            write!(self.out, r#","caller_at":{caller_at}"#)?;
+        }
+        let spoken = self.run_spoken.take();
+        if let Some(spoken) = spoken {
+            write!(self.out, r#","agent_at":{}"#, spoken.agent_at)?;
+        }
+        self.out.write_all(br#","quiet":"#)?;
+        let spoken = spoken.map(|spoken| (spoken.voice, spoken.from));
+        serde_json::to_writer(&mut self.out, &Folded { steps: &self.run, spoken })?;
         self.out.write_all(b"}\n")?;
         self.run.clear();
         Ok(())

@@ -1,9 +1,12 @@
 //! What is written reads back; what is torn is told; what is damaged is named by file and line.
 
 use proptest::prelude::*;
-use recording::{Frame, Header, ReadError, Reader, Recorded, Step, StopReason, Tail, ToolFacts, Writer};
+use recording::{Frame, Header, Piece, ReadError, Reader, Recorded, Step, StopReason, Tail, ToolFacts, Voice, Writer};
 use serde_json::{Value, json};
-use vocab::{AgentId, CallSid, CallTime, Samples, SessionId, StreamSid, VoiceEvidence, WallTime};
+use vocab::{
+    AgentId, CallSid, CallTime, ModelItemId, ModelResponseId, PlaybackId, Samples, SessionId, StreamSid, VoiceEvidence,
+    WallTime,
+};
 
 type Log<'a> = Reader<&'a [u8], Value, Value>;
 type Line = Recorded<Value, Value>;
@@ -33,15 +36,20 @@ fn frame(samples: u32, speech: bool, level_dbfs: i8) -> Frame {
 fn write(lines: &[Line]) -> Writer<Vec<u8>> {
     let mut writer = Writer::new(Vec::new(), &header()).unwrap();
     for line in lines {
-        match line {
-            Recorded::QuietFrame { at, caller_at, frame, .. } => writer.quiet_frame(*at, *caller_at, *frame).unwrap(),
-            Recorded::Step(step) => {
-                writer.begin_step(step.at, step.caller_at, &step.input).unwrap();
-                writer.end_step(step.agent_at, &step.commands).unwrap();
-            }
-        }
+        put(&mut writer, line);
     }
     writer
+}
+
+fn put(writer: &mut Writer<Vec<u8>>, line: &Line) {
+    match line {
+        Recorded::QuietFrame { at, caller_at, frame, .. } => writer.quiet_frame(*at, *caller_at, *frame).unwrap(),
+        Recorded::SmoothPiece { at, agent_at, piece, .. } => writer.smooth_piece(*at, *agent_at, *piece).unwrap(),
+        Recorded::Step(step) => {
+            writer.begin_step(step.at, step.caller_at, &step.input).unwrap();
+            writer.end_step(step.agent_at, &step.commands).unwrap();
+        }
+    }
 }
 
 fn read(bytes: &[u8]) -> (Vec<Line>, Option<Tail<Value>>) {
@@ -53,6 +61,15 @@ fn read(bytes: &[u8]) -> (Vec<Line>, Option<Tail<Value>>) {
 
 fn quiet(n: u64, at: u64, caller_at: u64, frame: Frame) -> Line {
     Recorded::QuietFrame { n, at: CallTime(at), caller_at, frame }
+}
+
+fn voice(number: u32) -> Voice {
+    Voice { response: ModelResponseId(number), item: ModelItemId(number + 1), playback: PlaybackId(number + 2) }
+}
+
+fn piece(n: u64, at: u64, agent_at: u64, from: u32) -> Line {
+    let piece = Piece { voice: voice(4), from: Samples(from), samples: Samples(160) };
+    Recorded::SmoothPiece { n, at: CallTime(at), agent_at, piece }
 }
 
 fn step(n: u64, at: u64, input: Value, commands: Vec<Value>) -> Line {
@@ -75,6 +92,46 @@ fn a_quiet_second_is_one_short_line() {
     let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
     assert_eq!(lines.len(), 5, "header, step, run, end, and nothing");
     assert!(lines[2].len() < 150, "{}", String::from_utf8_lossy(lines[2]));
+}
+
+#[test]
+fn a_second_of_smooth_speech_over_a_quiet_line_is_one_short_line() {
+    let mut lines = vec![step(1, 0, json!({"call_started": {}}), vec![])];
+    for k in 0..25 {
+        lines.push(quiet(2 + 2 * k, 20_000 * (k + 1), 160 * k, frame(160, false, -70)));
+        lines.push(piece(3 + 2 * k, 20_000 * (k + 1) + 7_000, 800 + 160 * k, 1_600 + 160 * k as u32));
+    }
+    let mut writer = write(&lines);
+    writer.end().unwrap();
+    let bytes = writer.into_inner();
+    let written: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+    assert_eq!(written.len(), 5, "header, step, run, end, and nothing");
+    assert!(written[2].len() < 700, "{}", String::from_utf8_lossy(written[2]));
+    assert_eq!(read(&bytes).0, lines);
+}
+
+#[test]
+fn a_piece_that_does_not_follow_begins_a_line_of_its_own() {
+    let other = |n, at, agent_at, from, number| Recorded::SmoothPiece {
+        n,
+        at: CallTime(at),
+        agent_at,
+        piece: Piece { voice: voice(number), from: Samples(from), samples: Samples(160) },
+    };
+    let lines = [
+        piece(1, 0, 0, 0),
+        piece(2, 20, 160, 160),
+        // A hole in the playback, a hole in the sidecar, another voice, time that runs backwards.
+        piece(3, 40, 320, 480),
+        piece(4, 60, 640, 640),
+        other(5, 80, 800, 800, 9),
+        other(6, 70, 960, 960, 9),
+    ];
+    let mut writer = write(&lines);
+    writer.end().unwrap();
+    let bytes = writer.into_inner();
+    assert_eq!(bytes.split(|byte| *byte == b'\n').count(), 8, "header, five runs, end, and nothing");
+    assert_eq!(read(&bytes).0, lines);
 }
 
 #[test]
@@ -170,7 +227,7 @@ fn what_has_no_header_or_comes_from_a_later_program_is_refused() {
     assert!(matches!(refused(b""), ReadError::NoHeader { .. }));
     assert!(matches!(refused(b"{\"recording\":{\"for"), ReadError::NoHeader { .. }));
     assert!(matches!(refused(b"{\"hello\":1}\n"), ReadError::Corrupt { line: 1, .. }));
-    assert!(matches!(refused(b"{\"recording\":{\"format\":2}}\n"), ReadError::Newer { found: 2, .. }));
+    assert!(matches!(refused(b"{\"recording\":{\"format\":3}}\n"), ReadError::Newer { found: 3, .. }));
 }
 
 #[test]
@@ -197,10 +254,22 @@ fn frames() -> impl Strategy<Value = Frame> {
     (samples, any::<bool>(), level).prop_map(|(samples, speech, level)| frame(samples, speech, level))
 }
 
-/// `None` is a quiet frame, otherwise a step; the number is the gap before it. Gaps may run backwards.
-fn happenings() -> impl Strategy<Value = Vec<(i64, Frame, Option<u8>, bool)>> {
+#[derive(Clone, Debug)]
+enum Kind {
+    Frame,
+    /// Of which voice.
+    Piece(u32),
+    Step(u8),
+}
+
+/// The number is the gap before it, which may run backwards; the flag makes a hole in the audio.
+fn happenings() -> impl Strategy<Value = Vec<(i64, Frame, Kind, bool)>> {
     let gap = prop_oneof![4 => Just(20_000_i64), 2 => 0_i64..60_000, 1 => -5_000_i64..1];
-    let kind = prop_oneof![8 => Just(None), 1 => any::<u8>().prop_map(Some)];
+    let kind = prop_oneof![
+        8 => Just(Kind::Frame),
+        4 => prop::bool::weighted(0.1).prop_map(|other| Kind::Piece(u32::from(other))),
+        1 => any::<u8>().prop_map(Kind::Step),
+    ];
     prop::collection::vec((gap, frames(), kind, prop::bool::weighted(0.05)), 0..400)
 }
 
@@ -209,15 +278,20 @@ proptest! {
 
     #[test]
     fn folding_loses_no_frame_and_no_microsecond(happenings in happenings(), flushes in any::<u64>()) {
-        let (mut at, mut caller_at) = (1_000_000_i64, 0_u64);
+        let (mut at, mut caller_at, mut agent_at, mut from) = (1_000_000_i64, 0_u64, 0_u64, 0_u32);
         let mut lines = Vec::new();
         for (gap, frame, kind, hole) in happenings {
             at = (at + gap).max(0);
             caller_at += u64::from(hole) * 77;
             let n = lines.len() as u64 + 1;
             lines.push(match kind {
-                None => quiet(n, at as u64, caller_at, frame),
-                Some(byte) => Recorded::Step(Step {
+                Kind::Frame => quiet(n, at as u64, caller_at, frame),
+                Kind::Piece(number) => {
+                    from += u32::from(hole) * 77;
+                    let piece = Piece { voice: voice(number), from: Samples(from), samples: frame.samples };
+                    Recorded::SmoothPiece { n, at: CallTime(at as u64), agent_at, piece }
+                }
+                Kind::Step(byte) => Recorded::Step(Step {
                     n,
                     at: CallTime(at as u64),
                     input: json!({"caller_audio": byte}),
@@ -226,17 +300,17 @@ proptest! {
                     agent_at: (byte % 2 == 0).then_some(u64::from(byte)),
                 }),
             });
-            caller_at += u64::from(frame.samples.0);
+            match lines.last() {
+                Some(Recorded::SmoothPiece { piece, .. }) => {
+                    from += piece.samples.0;
+                    agent_at += u64::from(piece.samples.0.div_ceil(160) * 160);
+                }
+                _ => caller_at += u64::from(frame.samples.0),
+            }
         }
         let mut writer = Writer::new(Vec::new(), &header()).unwrap();
         for (place, line) in lines.iter().enumerate() {
-            match line {
-                Recorded::QuietFrame { at, caller_at, frame, .. } => writer.quiet_frame(*at, *caller_at, *frame).unwrap(),
-                Recorded::Step(step) => {
-                    writer.begin_step(step.at, step.caller_at, &step.input).unwrap();
-                    writer.end_step(step.agent_at, &step.commands).unwrap();
-                }
-            }
+            put(&mut writer, line);
             if flushes >> (place % 64) & 1 == 1 {
                 writer.flush_run().unwrap();
             }

@@ -1,11 +1,12 @@
 //! Recordings as directories.
 
 use conversation::{Command, Input, Policy};
-use recording::{CALLER_FILE, Header, ReadError, Reader, Recorded, STEPS_FILE};
+use recording::{CALLER_FILE, Header, Piece, ReadError, Reader, Recorded, STEPS_FILE, Voice};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use vocab::CallTime;
+use vocab::model::ModelEvent;
 
 /// How deep below a folder recordings are looked for: an export may keep one folder a day.
 const MAX_DEPTH: u32 = 3;
@@ -94,6 +95,20 @@ impl From<Recorded<Input, Command>> for ReplayStep {
                 caller_at: Some(caller_at),
                 agent_at: None,
             },
+            Recorded::SmoothPiece { n, at, agent_at, piece: Piece { voice, from, samples } } => {
+                let Voice { response, item, playback } = voice;
+                Self {
+                    n,
+                    at,
+                    input: Input::Model(ModelEvent::AudioReceived { response, item, samples }),
+                    commands: vec![
+                        Command::KeepAudio { playback, from },
+                        Command::SendAudio { playback, from, to: from + samples },
+                    ],
+                    caller_at: None,
+                    agent_at: Some(agent_at),
+                }
+            }
             Recorded::Step(step) => Self {
                 n: step.n,
                 at: step.at,

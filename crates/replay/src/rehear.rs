@@ -123,6 +123,8 @@ fn moment(at: CallTime, command: &Command) -> Option<Moment> {
         | Decision::DeliveryChanged { .. }
         | Decision::DeliveryTakenOver { .. }
         | Decision::SaveFailed { .. }
+        | Decision::SessionLost { .. }
+        | Decision::SessionRestored { .. }
         | Decision::ModelComplained { .. } => return None,
     };
     Some(Moment { kind, at })

@@ -129,6 +129,7 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
             ModelEvent::SessionLost { .. } => ModelEvent::SessionLost { reason: gone() },
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -136,9 +137,9 @@ fn scrubbed_input(input: Input, tools: &[String]) -> Input {
             | ModelEvent::AudioReceived { .. } => event,
         }),
         Input::Work(event) => Input::Work(match event {
-            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result } => {
-                let result = result.map(|_| GONE_JSON.to_owned());
-                WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result }
+            WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands } => {
+                let (result, stands) = (result.map(|_| GONE_JSON.to_owned()), stands.map(|_| GONE_JSON.to_owned()));
+                WorkEvent::Admitted { tool_call, operation, inline_wait_ms, attached_to, result, stands }
             }
             WorkEvent::Refused { tool_call, mut refusal } => {
                 refusal.say = gone();
@@ -175,6 +176,7 @@ fn kind(command: &Command) -> (std::mem::Discriminant<Command>, Option<String>) 
         | Command::SendMark { .. }
         | Command::ClearPlayback
         | Command::ReleaseAudio { .. }
+        | Command::OpenModel
         | Command::PublishState { .. }
         | Command::Measure { .. } => Some(format!("{command:?}")),
         Command::CloseStream { .. } => None,

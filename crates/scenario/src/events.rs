@@ -59,6 +59,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("state", "the public state: listening, thinking, speaking"),
     ("model_ready", "the model's session is open"),
     ("model_lost", "it is gone"),
+    ("model_reopened", "another session is opened on the same call"),
+    ("history", "a new session is told what was said or done before: the words"),
     ("model_error", "the provider complained: the code"),
     ("close_stream", "the core closes the stream: why"),
     ("backend_request", "a request reached the booking system: its arguments"),
@@ -170,12 +172,14 @@ impl Steps {
                 say(name, text);
             }
             Command::Work(WorkCommand::SealBatch { .. }) => {}
+            Command::OpenModel => say("model_reopened", String::new()),
             Command::PublishState { state } => say("state", state_name(*state).to_owned()),
             Command::CloseStream { reason } => say(
                 "close_stream",
                 match reason {
                     CloseReason::Drained => "drained".to_owned(),
                     CloseReason::ModelLost { reason } => format!("model lost, {reason}"),
+                    CloseReason::ModelSilent { reason } => format!("model silent, {reason}"),
                     CloseReason::ModelRefused { code } => format!("model refused, {code}"),
                 },
             ),
@@ -235,6 +239,8 @@ impl Steps {
             | Decision::DeliveryChanged { .. }
             | Decision::DeliveryTakenOver { .. }
             | Decision::SaveFailed { .. }
+            | Decision::SessionLost { .. }
+            | Decision::SessionRestored { .. }
             | Decision::ModelComplained { .. } => {}
         }
     }
@@ -250,6 +256,7 @@ fn model_command(command: &ModelCommand, say: &mut impl FnMut(&'static str, Stri
         ModelCommand::DeleteItem { .. } => say("deleted", String::new()),
         ModelCommand::SubmitToolOutput { output, .. } => say("tool_output", output.clone()),
         ModelCommand::AddContext { text } => say("context", text.clone()),
+        ModelCommand::AddHistory { text, .. } => say("history", text.clone()),
         ModelCommand::CommitTurn => {}
     }
 }

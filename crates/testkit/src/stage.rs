@@ -92,6 +92,7 @@ impl Stage {
                 | Command::Model(_)
                 | Command::Work(_)
                 | Command::Measure { .. }
+                | Command::OpenModel
                 | Command::CloseStream { .. }
                 | Command::Explain(_) => {}
             }
@@ -213,6 +214,17 @@ impl Stage {
         item
     }
 
+    /// The model answers what was asked at the pace of speech, a frame at a time.
+    pub fn say_smoothly(&mut self, ms: u32) {
+        let response = self.start_response();
+        let item = self.audio(response, 20);
+        for _ in 1..ms / 20 {
+            self.run(20);
+            self.model(ModelEvent::AudioReceived { response, item, samples: Samples::from_ms(20) });
+        }
+        self.end_response(response, ResponseEnd::Completed);
+    }
+
     /// The model calls a tool in the response that was asked for, and the response ends.
     pub fn call_tool(&mut self, name: &str) -> ToolCallId {
         let response = self.start_response();
@@ -241,6 +253,7 @@ impl Stage {
             inline_wait_ms: 700,
             attached_to: None,
             result: None,
+            stands: None,
         });
     }
 

@@ -90,6 +90,19 @@ pub enum ModelEvent {
     ErrorReported { code: String, message: String, fatal: bool },
     /// The connection is gone.
     SessionLost { reason: String },
+    /// The provider will end the session so many milliseconds from now, whatever happens in it.
+    SessionExpires { after_ms: u64 },
+}
+
+/// Whose words a remembered part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Speaker {
+    Caller,
+    /// What of the agent's words could have been heard.
+    Agent,
+    /// Facts: outcomes of tools, keys that were pressed.
+    Application,
 }
 
 /// Imperative: what we ask of the provider. Caller audio does not pass here; the driver appends it directly.
@@ -124,6 +137,11 @@ pub enum ModelCommand {
     },
     /// Put a fact into the conversation without a word said.
     AddContext {
+        text: String,
+    },
+    /// A part of what an earlier session of this call held: a new session knows nothing. Oldest first.
+    AddHistory {
+        speaker: Speaker,
         text: String,
     },
 }

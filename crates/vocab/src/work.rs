@@ -55,6 +55,10 @@ pub enum WorkEvent {
         attached_to: Option<OperationStatus>,
         /// With `attached_to`: the outcome so far, for the model.
         result: Option<String>,
+        /// With `attached_to`: details of the operation that are others than those just given, as JSON. What was given now
+        /// was not taken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stands: Option<String>,
     },
     Refused {
         tool_call: ToolCallId,

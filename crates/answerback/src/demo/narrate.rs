@@ -113,6 +113,7 @@ impl Narrator {
             ModelEvent::SessionLost { reason } => Some(says(format!("is lost: {reason}")).in_tone(Tone::Cut)),
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -143,7 +144,8 @@ impl Narrator {
                 ModelCommand::CommitTurn
                 | ModelCommand::CreateResponse { .. }
                 | ModelCommand::CancelResponse { .. }
-                | ModelCommand::AddContext { .. },
+                | ModelCommand::AddContext { .. }
+                | ModelCommand::AddHistory { .. },
             )
             | Command::KeepAudio { .. }
             | Command::SendAudio { .. }
@@ -151,6 +153,7 @@ impl Narrator {
             | Command::ClearPlayback
             | Command::ReleaseAudio { .. }
             | Command::Work(_)
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. }
             | Command::CloseStream { .. } => None,
@@ -177,6 +180,10 @@ impl Narrator {
             Decision::AnswerAbandoned { .. } => {
                 Some(Moment::says(at_us, Lane::Model, "gives no answer; given up").in_tone(Tone::Cut))
             }
+            Decision::SessionLost { reason } => Some(
+                Moment::says(at_us, Lane::Model, format!("another session is opened: {reason}")).in_tone(Tone::Cut),
+            ),
+            Decision::SessionRestored { .. } => says(Lane::Model, "is told what came before".to_owned()),
             Decision::GateJudged { decision, reason, .. } => {
                 says(Lane::Gate, format!("{}: {}", decision_in_words(*decision), reason_in_words(*reason)))
             }
@@ -272,7 +279,9 @@ const fn purpose_in_words(purpose: Purpose) -> &'static str {
         Purpose::Reply => "an answer",
         Purpose::Acknowledge => "an acknowledgement that promises nothing",
         Purpose::Deliver => "the news",
+        Purpose::Prod => "an answer that has not come",
         Purpose::Unasked => "nothing",
+        Purpose::OfItself => "what the model says of itself",
     }
 }
 

@@ -5,7 +5,7 @@ use super::requests::Stage;
 use super::runs::Submitted;
 use super::session::{KnownResult, LiveSession};
 use super::stretches::NotHeard;
-use vocab::model::{ModelCommand, ResponseEnd};
+use vocab::model::{ModelCommand, ResponseEnd, Speaker};
 use vocab::{AudioMs, ModelItemId, ResponseId};
 
 /// Commentary is something to say, so an order is put as one that is to be carried out now.
@@ -38,6 +38,14 @@ impl LiveSession {
             ModelCommand::DeleteItem { item } => self.not_heard(*item, AudioMs(0)),
             ModelCommand::SubmitToolOutput { provider_call, output } => self.submit(provider_call.as_str(), output),
             ModelCommand::AddContext { text } => self.append(Append::Thinking, None, text, "context"),
+            ModelCommand::AddHistory { speaker, text } => {
+                let whose = match speaker {
+                    Speaker::Caller => "Earlier in this call the caller said: ",
+                    Speaker::Agent => "Earlier in this call you said: ",
+                    Speaker::Application => "",
+                };
+                self.append(Append::Thinking, None, &format!("{whose}{text}"), "history")
+            }
         }
     }
 

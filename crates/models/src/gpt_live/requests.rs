@@ -43,7 +43,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 

@@ -88,7 +88,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.kept.len()
     }
 

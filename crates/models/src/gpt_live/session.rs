@@ -45,6 +45,8 @@ pub enum Received {
 pub struct LiveSession {
     pub(super) settings: GptLiveSettings,
     pub(super) started: bool,
+    /// When the service will end it, in seconds since 1970.
+    pub(super) expires_at: Option<u64>,
     pub(super) now_ms: u64,
     pub(super) voice: Voice,
     pub(super) stretches: Stretches,
@@ -87,6 +89,7 @@ impl LiveSession {
         let mut session = Self {
             settings: settings.clone(),
             started: false,
+            expires_at: None,
             now_ms: 0,
             voice: Voice::default(),
             stretches: Stretches::default(),
@@ -211,8 +214,13 @@ impl LiveSession {
     fn take(&mut self, event: LiveEvent, audio: &[u8]) -> Received {
         match event {
             LiveEvent::Audio { start_ms } => self.hear(audio, start_ms),
-            LiveEvent::Started { format } if format.as_deref() != Some(PCMU) => return Received::WrongFormat(format),
-            LiveEvent::Started { .. } => self.start(),
+            LiveEvent::Started { format, .. } if format.as_deref() != Some(PCMU) => {
+                return Received::WrongFormat(format);
+            }
+            LiveEvent::Started { expires_at, .. } => {
+                self.expires_at = expires_at;
+                self.start();
+            }
             LiveEvent::ModelWords(words) => self.model_words(words),
             LiveEvent::CallerWords(words) => {
                 if let Some(said) = self.callers.hear(&words, self.now_ms) {
@@ -253,12 +261,10 @@ impl LiveSession {
             let (taken, heard) = self.voice.take(audio);
             audio = &audio[taken..];
             match heard {
-                None => {}
-                Some(Heard::Nothing) => {
-                    if self.voice.is_discarding() {
-                        self.stretches.went_on_until(self.voice.position_ms());
-                    }
+                Some(Heard::Nothing) if self.voice.is_discarding() => {
+                    self.stretches.went_on_until(self.voice.position_ms());
                 }
+                None | Some(Heard::Nothing) => {}
                 Some(Heard::Onset) => {
                     self.begin_stretch();
                     self.give();

@@ -145,6 +145,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LiveSocket<S> {
         is_timed_anew || self.session.has_events() || self.link.has_news()
     }
 
+    /// See [`Link::look_alive`].
+    pub fn look_alive(&mut self, now: Instant) {
+        self.link.look_alive(now);
+    }
+
     /// Writes what is queued. A failure ends the session, which `next` tells.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.link.poll_flush(cx)
@@ -193,6 +198,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LiveSocket<S> {
             }
         }
         if !was_started && self.session.is_started() {
+            let expiry = self.session.expires_at.and_then(connect::expiry);
+            expiry.into_iter().for_each(|event| self.link.tell_first(event));
             self.give_held_audio();
         }
         self.queue_all();

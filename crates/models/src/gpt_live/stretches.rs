@@ -62,7 +62,7 @@ impl Stretches {
         self.kept.push_back(stretch);
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.kept.len()
     }
 

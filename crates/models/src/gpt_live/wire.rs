@@ -26,6 +26,8 @@ pub enum LiveEvent {
     /// The session holds what `session.start` asked for. `format` is what it will really send, `None` if it did not say.
     Started {
         format: Option<String>,
+        /// In seconds since 1970.
+        expires_at: Option<u64>,
     },
     /// The μ-law is in the caller's buffer. `start_ms` only where the service gives positions (it does on sidebands).
     Audio {
@@ -188,7 +190,8 @@ fn started(text: &str) -> Option<LiveEvent> {
         Some(rate) if rate != u64::from(RATE_HZ) => format!("{kind} at {rate} Hz"),
         Some(_) | None => kind.to_owned(),
     });
-    Some(LiveEvent::Started { format: named })
+    let expires_at = session.get("expires_at").and_then(Value::as_u64);
+    Some(LiveEvent::Started { format: named, expires_at })
 }
 
 fn delegated(text: &str) -> Option<LiveEvent> {

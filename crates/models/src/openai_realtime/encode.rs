@@ -6,7 +6,7 @@ use crate::json::{append_audio, write};
 use crate::{Eagerness, SessionConfig, TurnDetection};
 use bytes::BytesMut;
 use serde_json::{Value, json};
-use vocab::model::ModelCommand;
+use vocab::model::{ModelCommand, Speaker};
 use vocab::{AudioMs, ModelItemId};
 
 /// What stands for the whole session and is needed to encode later commands.
@@ -152,6 +152,19 @@ pub fn encode(command: &ModelCommand, standing: &Standing, ids: &mut Ids, out: &
             "event_id": ids.event_id("context"),
             "item": {"type": "message", "role": "system", "content": [{"type": "input_text", "text": text}]},
         }),
+        // The provider takes no audio of the assistant, so its words come back as text.
+        ModelCommand::AddHistory { speaker, text } => {
+            let (role, kind) = match speaker {
+                Speaker::Caller => ("user", "input_text"),
+                Speaker::Agent => ("assistant", "output_text"),
+                Speaker::Application => ("system", "input_text"),
+            };
+            json!({
+                "type": "conversation.item.create",
+                "event_id": ids.event_id("history"),
+                "item": {"type": "message", "role": role, "content": [{"type": kind, "text": text}]},
+            })
+        }
     };
     write(&event, out);
     Encoded::Written

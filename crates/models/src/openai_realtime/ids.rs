@@ -92,6 +92,8 @@ pub struct Ids {
     due_cancels: VecDeque<ModelResponseId>,
     sent_events: u64,
     pub(super) ready: bool,
+    /// When the provider will end the session, in seconds since 1970.
+    pub(super) expires_at: Option<u64>,
 }
 
 impl Ids {

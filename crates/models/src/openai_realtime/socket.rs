@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use url::Url;
@@ -105,6 +106,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RealtimeSocket<S> {
         self.link.has_news()
     }
 
+    /// See [`Link::look_alive`].
+    pub fn look_alive(&mut self, now: Instant) {
+        self.link.look_alive(now);
+    }
+
     /// Writes what is queued. A failure ends the session, which `next` tells.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.link.poll_flush(cx)
@@ -131,7 +137,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RealtimeSocket<S> {
             self.link.queue();
         }
         match decoded {
-            Decoded::Event(event) => Some(Ok(event)),
+            Decoded::Event(event) => {
+                if let Some(expires_at) = self.ids.expires_at.take() {
+                    connect::expiry(expires_at).into_iter().for_each(|event| self.link.tell_first(event));
+                }
+                Some(Ok(event))
+            }
             Decoded::Events(events) => {
                 let mut events = events.into_iter();
                 let first = events.next()?;

@@ -381,6 +381,7 @@ fn session_updated(text: &str, ids: &mut Ids) -> Option<Decoded> {
     if std::mem::replace(&mut ids.ready, true) {
         return Some(Decoded::Ignored(Ignored::Repeated));
     }
+    ids.expires_at = session.get("expires_at").and_then(Value::as_u64);
     Some(Decoded::Event(ModelEvent::SessionReady))
 }
 

@@ -44,9 +44,6 @@ pub async fn admit(rows: &mut dyn Rows, ask: &Admit) -> Result<Admission, StoreE
         match rows.operation_by_key(&key).await? {
             None => break key,
             Some(there) if attaches(&there) => {
-                if there.fingerprint != checked.intent.fingerprint {
-                    return Ok(Admission::Refused(RefusalReason::IntentConflict));
-                }
                 rows.put_provider_call(&ask.session, &ask.provider_call, &there.id).await?;
                 let row = AuditRow {
                     session: Some(ask.session.clone()),

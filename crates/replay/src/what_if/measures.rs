@@ -81,6 +81,7 @@ impl Tally {
             | Command::ReleaseAudio { .. }
             | Command::Model(_)
             | Command::Work(WorkCommand::Propose(_) | WorkCommand::SealBatch { .. })
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::CloseStream { .. } => {}
         }
@@ -117,6 +118,8 @@ impl Tally {
             | Decision::ToolCallDropped { .. }
             | Decision::ToolCallProposed { .. }
             | Decision::DeliveryChanged { .. }
+            | Decision::SessionLost { .. }
+            | Decision::SessionRestored { .. }
             | Decision::ModelComplained { .. } => {}
         }
     }

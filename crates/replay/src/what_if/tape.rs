@@ -43,6 +43,7 @@ impl ResponseTape {
             ModelEvent::ResponseEnded { end, .. } => *end != ResponseEnd::Cancelled,
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -199,6 +200,7 @@ impl Tape {
             }
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -317,9 +319,11 @@ impl Tape {
                 | ModelCommand::TruncateItem { .. }
                 | ModelCommand::DeleteItem { .. }
                 | ModelCommand::SubmitToolOutput { .. }
-                | ModelCommand::AddContext { .. },
+                | ModelCommand::AddContext { .. }
+                | ModelCommand::AddHistory { .. },
             )
             | Command::Work(WorkCommand::SealBatch { .. })
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. }
             | Command::CloseStream { .. }

@@ -175,6 +175,7 @@ impl World<'_> {
             Command::KeepAudio { .. }
             | Command::ReleaseAudio { .. }
             | Command::Work(WorkCommand::SealBatch { .. })
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. }
             | Command::CloseStream { .. }
@@ -204,7 +205,8 @@ impl World<'_> {
             ModelCommand::TruncateItem { .. }
             | ModelCommand::DeleteItem { .. }
             | ModelCommand::SubmitToolOutput { .. }
-            | ModelCommand::AddContext { .. } => {}
+            | ModelCommand::AddContext { .. }
+            | ModelCommand::AddHistory { .. } => {}
         }
     }
 
@@ -290,6 +292,7 @@ impl World<'_> {
                 // A tape of a response holds none of these.
                 ModelEvent::SessionOpened { .. }
                 | ModelEvent::SessionReady
+                | ModelEvent::SessionExpires { .. }
                 | ModelEvent::SpeechStarted
                 | ModelEvent::SpeechStopped
                 | ModelEvent::TurnCommitted { .. }

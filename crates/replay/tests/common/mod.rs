@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use conversation::{Command, Input, Policy};
-use recording::{AGENT_FILE, CALLER_FILE, Frame, Header, STEPS_FILE, ToolFacts, Writer};
+use recording::{AGENT_FILE, CALLER_FILE, Frame, Header, Piece, STEPS_FILE, ToolFacts, Voice, Writer};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,7 @@ pub fn header(policy: &Policy) -> Header {
 
 /// What a driver's recorder does, in memory.
 pub struct Tape {
+    format: u32,
     steps: Writer<Vec<u8>>,
     caller: Vec<u8>,
     agent: Vec<u8>,
@@ -65,8 +66,12 @@ pub struct Tape {
 
 impl Tape {
     pub fn new(policy: &Policy) -> Self {
-        let steps = Writer::new(Vec::new(), &header(policy)).unwrap();
-        Self { steps, caller: Vec::new(), agent: Vec::new() }
+        Self::of_format(recording::FORMAT, policy)
+    }
+
+    pub fn of_format(format: u32, policy: &Policy) -> Self {
+        let steps = Writer::new(Vec::new(), &Header { format, ..header(policy) }).unwrap();
+        Self { format, steps, caller: Vec::new(), agent: Vec::new() }
     }
 
     pub fn take(&mut self, at: CallTime, input: &Input, commands: &[Command], audio: Option<&[u8]>) {
@@ -85,6 +90,18 @@ impl Tape {
                 return self.steps.quiet_frame(at, from, frame).unwrap();
             }
             caller_at = Some(from);
+        }
+        if let (
+            Input::Model(ModelEvent::AudioReceived { response, item, samples }),
+            [Command::KeepAudio { playback, from }, Command::SendAudio { to, .. }],
+        ) = (input, commands)
+            && self.format >= 2
+            && *to == *from + *samples
+        {
+            let voice = Voice { response: *response, item: *item, playback: *playback };
+            let agent_at = self.agent.len() as u64;
+            self.agent.extend(std::iter::repeat_n(0x3a, (samples.0 as usize).div_ceil(160) * 160));
+            return self.steps.smooth_piece(at, agent_at, Piece { voice, from: *from, samples: *samples }).unwrap();
         }
         self.steps.begin_step(at, caller_at, input).unwrap();
         let from = self.agent.len() as u64;
@@ -108,7 +125,11 @@ impl Tape {
 
 /// Records what `script` makes of a call whose model is ready.
 pub fn record(dir: &Path, policy: &Policy, script: impl FnOnce(&mut Stage)) {
-    let tape = Rc::new(RefCell::new(Tape::new(policy)));
+    record_on(Tape::new(policy), dir, policy, script);
+}
+
+pub fn record_on(tape: Tape, dir: &Path, policy: &Policy, script: impl FnOnce(&mut Stage)) {
+    let tape = Rc::new(RefCell::new(tape));
     let mut stage = Stage::new(policy.clone());
     let watched = tape.clone();
     stage.watch = Some(Box::new(move |at, input, commands| watched.borrow_mut().take(at, input, commands, None)));

@@ -153,6 +153,7 @@ impl<'a> Pass<'a> {
             }
             ModelEvent::SessionOpened { .. }
             | ModelEvent::SessionReady
+            | ModelEvent::SessionExpires { .. }
             | ModelEvent::SpeechStarted
             | ModelEvent::SpeechStopped
             | ModelEvent::TurnCommitted { .. }
@@ -260,7 +261,7 @@ impl<'a> Pass<'a> {
             }
             Command::CloseStream { reason } => match reason {
                 // The loss itself was an input, or the recording shows it as one.
-                CloseReason::ModelLost { .. } => {}
+                CloseReason::ModelLost { .. } | CloseReason::ModelSilent { .. } => {}
                 CloseReason::Drained => self.facts.untold.push("the server stopped and ended the call".into()),
                 CloseReason::ModelRefused { code } => {
                     self.facts.untold.push(format!("the model's provider would not serve us: `{code}`"));
@@ -275,9 +276,11 @@ impl<'a> Pass<'a> {
                 | ModelCommand::TruncateItem { .. }
                 | ModelCommand::DeleteItem { .. }
                 | ModelCommand::SubmitToolOutput { .. }
-                | ModelCommand::AddContext { .. },
+                | ModelCommand::AddContext { .. }
+                | ModelCommand::AddHistory { .. },
             )
             | Command::Work(WorkCommand::SealBatch { .. })
+            | Command::OpenModel
             | Command::PublishState { .. }
             | Command::Measure { .. } => {}
         }

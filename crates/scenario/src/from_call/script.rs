@@ -69,7 +69,7 @@ fn sign(response: &Response) -> Option<String> {
             Some(line.chars().take(GREETING_CHARS).collect::<String>().trim().to_owned())
                 .filter(|line| !line.is_empty())
         }
-        Purpose::Reply | Purpose::Deliver | Purpose::Unasked => None,
+        Purpose::Reply | Purpose::Deliver | Purpose::Prod | Purpose::Unasked | Purpose::OfItself => None,
     }
 }
 

@@ -40,6 +40,10 @@ pub struct Leg {
     kept: BTreeMap<PlaybackId, Vec<u8>>,
     model_audio: Vec<u8>,
     steps: Steps,
+    /// When the present model session opens.
+    model_opens_us: u64,
+    /// The core wants another model session.
+    pub wants_model: bool,
     /// The core wants the stream closed.
     pub closing: bool,
     pub broken: Vec<String>,
@@ -70,6 +74,8 @@ impl Leg {
             kept: BTreeMap::new(),
             model_audio: Vec::new(),
             steps: Steps::default(),
+            model_opens_us: now_us + MODEL_OPENS_US,
+            wants_model: false,
             closing: false,
             broken: Vec::new(),
         };
@@ -83,8 +89,15 @@ impl Leg {
         CallTime(now_us - self.started_us)
     }
 
-    fn model_opens_us(&self) -> u64 {
-        self.started_us + MODEL_OPENS_US
+    /// Another session of the model in the place of the one before.
+    pub fn reopen_model(&mut self, now_us: u64, model: OfflineSession, session: &SessionConfig) {
+        self.wants_model = false;
+        self.model = model;
+        self.ids = Ids::default();
+        self.model_opens_us = now_us + MODEL_OPENS_US;
+        let mut out = BytesMut::new();
+        wire::session_update(session, &mut self.ids, &mut out);
+        self.send_model(now_us, &out);
     }
 
     fn send_model(&mut self, now_us: u64, text: &[u8]) {
@@ -131,6 +144,7 @@ impl Leg {
                     self.broken.push(format!("at {} ms: the desk takes no more", now_us / 1_000));
                 }
             }
+            Command::OpenModel => self.wants_model = true,
             Command::CloseStream { .. } => self.closing = true,
             Command::ReleaseAudio { .. }
             | Command::PublishState { .. }
@@ -165,7 +179,7 @@ impl Leg {
         words: &dyn Fn(Option<usize>) -> Option<String>,
     ) -> Result<Vec<Event>, VirtualError> {
         let mut events = Vec::new();
-        if now_us < self.model_opens_us() {
+        if now_us < self.model_opens_us {
             return Ok(events);
         }
         for event in self.model.advance(now_us) {
@@ -215,7 +229,7 @@ impl Leg {
         let carrier = self.carrier.next_event(at).map(|due| self.started_us + due.0);
         let deadline = self.conversation.next_deadline().map(|due| self.started_us + due.0);
         let late = self.late_marks.front().map(|(due, _)| *due);
-        let model = self.model.next_at_us().map(|at| at.max(self.model_opens_us()));
+        let model = self.model.next_at_us().map(|at| at.max(self.model_opens_us));
         [carrier, deadline, late, model].into_iter().flatten().min()
     }
 

@@ -370,6 +370,10 @@ impl<'s> World<'s> {
             leg.delay_marks_ms = self.delay_marks_ms;
             if fault.lose_model {
                 let events = leg.lose_model(now_us, &|rule| setup.words_of_rule(rule));
+                if std::mem::take(&mut leg.wants_model) {
+                    let session = self.config.session_config(&self.agent);
+                    leg.reopen_model(now_us, self.model.open(now_us), &session);
+                }
                 self.note_all(events);
             }
         }

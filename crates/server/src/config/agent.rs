@@ -1,9 +1,12 @@
 //! `agents/*.toml`: who speaks, in which words, with which tools and habits.
 
+use super::model::{self, ModelConfig, ModelProvider};
 use super::policy;
 use super::reader::Reader;
-use super::sections::{ModelConfig, unknown_name};
+use super::sections::unknown_name;
+use super::tool::ToolConfig;
 use conversation::Policy;
+use std::collections::BTreeMap;
 use vocab::{AgentId, ToolName};
 
 #[derive(Clone, Debug)]
@@ -14,18 +17,28 @@ pub struct AgentConfig {
     /// Directions for the first response; `None` lets the caller speak first.
     pub greeting: Option<String>,
     /// The agent's own, or that of `[model]`.
-    pub voice: String,
+    pub provider: ModelProvider,
     /// The agent's own, or that of `[model]`.
+    pub voice: String,
+    /// The agent's own, or that of its provider.
     pub model: String,
     /// ISO 639-1.
     pub language: Option<String>,
     pub tools: Vec<ToolName>,
+    /// With GPT-Live and `delegation = "client"`: the tool that does what the model wants done.
+    pub delegate_tool: Option<ToolName>,
     /// Calls are recorded where `[recording]` is on: `false` where callers have not consented.
     pub record: bool,
     pub policy: Policy,
 }
 
-pub(super) fn read(r: Reader<'_, '_>, name: &str, tool_names: &[&str], model: &ModelConfig) -> Option<AgentConfig> {
+pub(super) fn read(
+    r: Reader<'_, '_>,
+    name: &str,
+    tool_names: &[&str],
+    known_tools: &BTreeMap<ToolName, ToolConfig>,
+    model: &ModelConfig,
+) -> Option<AgentConfig> {
     let help = "write `instructions = \"\"\"…\"\"\"`, or `instructions_file` with a path";
     let instructions = match r.text("instructions_file") {
         Some(path) => {
@@ -58,12 +71,26 @@ pub(super) fn read(r: Reader<'_, '_>, name: &str, tool_names: &[&str], model: &M
         }
     }
     let greeting = r.text("greeting").map(|text| text.value).filter(|text| !text.trim().is_empty());
+    let provider = model::provider(&r, model.provider);
+    let delegate_tool = model::delegate_tool(&r, provider, model, &tools, known_tools);
     let voice = r.text_or("voice", &model.voice).value;
-    let model = r.text_or("model", &model.model).value;
+    let model = r.text_or("model", model.model_of(provider)).value;
     let record = r.flag_or("record", true);
-    let policy = policy::read(&r);
+    let policy = policy::read(&r, provider);
     r.finish();
     let instructions = instructions?;
     let language = language.map(|language| language.value);
-    Some(AgentConfig { id: AgentId::new(name), instructions, greeting, voice, model, language, tools, record, policy })
+    Some(AgentConfig {
+        id: AgentId::new(name),
+        instructions,
+        greeting,
+        provider,
+        voice,
+        model,
+        language,
+        tools,
+        delegate_tool,
+        record,
+        policy,
+    })
 }

@@ -3,6 +3,7 @@
 use super::agent::{self, AgentConfig};
 use super::findings::{Findings, PREFIX, Place, Source, did_you_mean};
 use super::mistake::ConfigErrors;
+use super::model::{self, LiveDelegation, ModelProvider, ReadModel};
 use super::reader::Reader;
 use super::sections;
 use super::tool::{self, ToolConfig};
@@ -44,7 +45,7 @@ impl Config {
         let server = sections::server(&main);
         let default_agent = server.default_agent;
         let twilio = sections::twilio(&main);
-        let model = sections::model(&main);
+        let ReadModel { config: model, backend_place } = model::read(&main);
         let limits = sections::limits(&main);
         let audio = sections::audio(&main);
         let recording = sections::recording(&main);
@@ -71,10 +72,18 @@ impl Config {
             check_name(&findings, file, name, "agent");
             if table(file).is_some() {
                 let top = Reader::top(&findings, file, table(file), &format!("agents.{name}"));
-                if let Some(agent) = agent::read(top, name, &tool_names, &model) {
+                if let Some(agent) = agent::read(top, name, &tool_names, &tools, &model) {
                     agents.insert(AgentId::new(name), agent);
                 }
             }
+        }
+        let wants_backend = |agent: &AgentConfig| agent.provider == ModelProvider::GptLive;
+        if model.delegation == LiveDelegation::Responses
+            && model.backend_model.is_none()
+            && agents.values().any(wants_backend)
+        {
+            let help = "name a model of the Responses API, or write `delegation = \"client\"`".to_owned();
+            findings.mistake(&backend_place, "is missing: with `gpt_live` it is the one that calls tools", Some(help));
         }
         let agent_names: Vec<&str> = names(Kind::Agent).map(|(_, name)| name).collect();
         let default_agent = match (default_agent, agent_names.as_slice()) {

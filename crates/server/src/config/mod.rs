@@ -6,6 +6,7 @@ mod agent;
 mod findings;
 mod load;
 mod mistake;
+mod model;
 mod policy;
 mod print;
 mod reader;
@@ -17,15 +18,14 @@ mod tests;
 
 pub use agent::AgentConfig;
 pub use mistake::{ConfigError, ConfigErrors};
-pub use sections::{
-    AudioConfig, ExecutorConfig, LimitsConfig, ModelConfig, ModelProvider, RecordingConfig, ServerConfig, TwilioConfig,
-};
+pub use model::{LiveDelegation, ModelConfig, ModelProvider};
+pub use sections::{AudioConfig, ExecutorConfig, LimitsConfig, RecordingConfig, ServerConfig, TwilioConfig};
 pub use tool::ToolConfig;
 
 use crate::settings::{Limits, ServerSettings, TwilioSettings};
 use conversation::policy::TurnEnd;
 use findings::Effective;
-use models::{Provider, SessionConfig, ToolSpec, TurnDetection};
+use models::{SessionConfig, ToolSpec, TurnDetection};
 use operations::contract::ToolContract;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Config {
             parameters: tool.contract.parameters.clone(),
         });
         SessionConfig {
-            provider: Provider::default(),
+            provider: self.model.provider_settings(agent.provider, agent.delegate_tool.as_ref()),
             base_url: self.model.base_url.as_str().trim_end_matches('/').to_owned(),
             model: agent.model.clone(),
             api_key: self.model.api_key.clone().unwrap_or_else(|| SecretString::from(String::new())),

@@ -1,8 +1,10 @@
 //! `[policy.*]` of an agent: the conversation's own struct, with the place of every value that the file gives.
 
 use super::findings::{Place, did_you_mean};
+use super::model::ModelProvider;
 use super::reader::{Reader, join};
 use conversation::Policy;
+use conversation::policy::TurnEnd;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -15,14 +17,19 @@ struct Overlay {
     places: BTreeMap<String, Place>,
 }
 
-pub(super) fn read(agent: &Reader<'_, '_>) -> Policy {
-    let Ok(defaults) = serde_json::to_value(Policy::default()) else { return Policy::default() };
+pub(super) fn read(agent: &Reader<'_, '_>, provider: ModelProvider) -> Policy {
+    let mut default = Policy::default();
+    if provider == ModelProvider::GptLive {
+        // It tells no end of a turn.
+        default.turn.end = TurnEnd::Local;
+    }
+    let Ok(defaults) = serde_json::to_value(&default) else { return default };
     let mut overlay = Overlay { merged: defaults.clone(), defaults, places: BTreeMap::new() };
     if let Some((value, place)) = agent.raw("policy") {
         overlay.lay(agent, value, &place, "policy", "");
     }
-    let Ok(policy) = serde_json::from_value::<Policy>(overlay.merged.clone()) else { return Policy::default() };
-    check(agent, &policy, &overlay.places);
+    let Ok(policy) = serde_json::from_value::<Policy>(overlay.merged.clone()) else { return default };
+    check(agent, &policy, &overlay.places, provider);
     overlay.note(agent, &overlay.merged, "policy", "");
     policy
 }
@@ -102,8 +109,8 @@ impl Overlay {
 }
 
 /// What single values cannot know, and what the conversation cannot work with.
-fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>) {
-    let Policy { turn, playback, gate, response } = policy;
+fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
+    let Policy { turn, playback, gate, response, session } = policy;
     let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
         if let Some(place) = pointers.iter().find_map(|pointer| places.get(*pointer)) {
@@ -130,10 +137,18 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/response/stall_timeout_ms", response.stall_timeout_ms, 1_000, 120_000),
         ("/response/max_attempts", response.max_attempts, 1, 100),
         ("/response/retry_base_ms", response.retry_base_ms, 10, 60_000),
+        ("/response/own_answer_ms", response.own_answer_ms, 1_000, 60_000),
+        ("/session/max_openings", session.max_openings, 0, 100),
+        // A provider's session lasts an hour at most.
+        ("/session/renew_before_ms", session.renew_before_ms, 1_000, 1_800_000),
     ] {
         if !(low..=high).contains(&value) {
             mistake(&[pointer], format!("must be from {low} to {high}"), None);
         }
+    }
+    if provider == ModelProvider::GptLive && turn.end == TurnEnd::Model {
+        let message = "must be `local`: `gpt_live` does not say where a turn ends".to_owned();
+        mistake(&["/turn/end"], message, None);
     }
     if !(-96..=0).contains(&turn.floor_dbfs) {
         mistake(&["/turn/floor_dbfs"], "must be from -96 to 0".to_owned(), None);

@@ -4,7 +4,6 @@ use super::findings::{Located, did_you_mean};
 use super::reader::Reader;
 use audio::Detector;
 use audio::voice_activity::{Aggressiveness, NETWORK_THRESHOLD};
-use models::Eagerness;
 use secrecy::SecretString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -45,25 +44,6 @@ impl TwilioConfig {
     pub fn auth_tokens(&self) -> Vec<SecretString> {
         self.auth_token.iter().chain(&self.auth_token_next).cloned().collect()
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelProvider {
-    OpenaiRealtime,
-}
-
-/// `[model]`
-#[derive(Clone, Debug)]
-pub struct ModelConfig {
-    pub provider: ModelProvider,
-    /// `wss://`, or `ws://` on loopback.
-    pub base_url: Url,
-    pub model: String,
-    pub api_key: Option<SecretString>,
-    pub voice: String,
-    /// Model of the caller's transcript; `None` turns transcripts off.
-    pub transcription: Option<String>,
-    pub eagerness: Eagerness,
 }
 
 /// `[limits]`
@@ -227,43 +207,6 @@ pub(super) fn named_secret(table: &Reader<'_, '_>) -> Option<SecretString> {
             None
         }
     }
-}
-
-pub(super) fn model(main: &Reader<'_, '_>) -> ModelConfig {
-    const BASE_URL: &str = "wss://api.openai.com/v1";
-    let s = main.section("model");
-    let provider = s.choice("provider", "openai_realtime", &[("openai_realtime", ModelProvider::OpenaiRealtime)]);
-    let text = s.text_or("base_url", BASE_URL);
-    let base_url = match Url::parse(&text.value) {
-        Ok(url) if url.scheme() == "wss" || (url.scheme() == "ws" && is_loopback(&url)) => Some(url),
-        Ok(_) | Err(_) => {
-            let help = "plain `ws://` only to 127.0.0.1: the key would travel in the open".to_owned();
-            s.findings.mistake(&text.place, "must be a `wss://` URL", Some(help));
-            None
-        }
-    };
-    let transcription = s.text_or("transcription", "gpt-transcribe").value;
-    let eagerness = s.choice(
-        "eagerness",
-        "auto",
-        &[("low", Eagerness::Low), ("medium", Eagerness::Medium), ("high", Eagerness::High), ("auto", Eagerness::Auto)],
-    );
-    let config = ModelConfig {
-        provider: provider.unwrap_or(ModelProvider::OpenaiRealtime),
-        // Loopback where the real one has a mistake; such a config never leaves `load`.
-        base_url: base_url.unwrap_or_else(loopback),
-        model: s.text_or("model", "gpt-realtime-2.1").value,
-        api_key: s.secret("api_key", Some("OPENAI_API_KEY")),
-        voice: s.text_or("voice", "marin").value,
-        transcription: (transcription != "off").then_some(transcription),
-        eagerness: eagerness.unwrap_or(Eagerness::Auto),
-    };
-    s.finish();
-    config
-}
-
-fn loopback() -> Url {
-    Url::parse("ws://127.0.0.1").expect("a constant URL")
 }
 
 pub(super) fn limits(main: &Reader<'_, '_>) -> LimitsConfig {

@@ -40,7 +40,7 @@ pub fn contracts() -> Vec<ToolContract> {
     let mut alarm = tool("alarm", EffectClass::Keyed);
     alarm.delivery = DeliveryRule { priority: Priority::Urgent, quiet_ms: Some(200), stale_after_ms: Some(30_000) };
     alarm.max_running = 1;
-    // The note is no part of its intent: the same with another note is a conflict, not a second order.
+    // The note is no part of its intent: the same with another note joins the first.
     let mut order = tool("order", EffectClass::Lookup);
     order.intent_fields = vec!["n".into()];
     order.deadline_ms = 5_000;

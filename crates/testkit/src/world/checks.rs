@@ -4,12 +4,13 @@
 use super::backend::Backend;
 use super::process::{Reply, Verb};
 use super::queue::Micros;
+use operations::admission::CheckedProposal;
 use operations::attempt::{AttemptEnd, AttemptKind};
 use operations::audit::AuditKind;
 use operations::batch::can_be_told;
 use operations::delivery::DeliveryKind;
 use operations::operation::may_become;
-use operations::store::{Admission, Finished, MarkedSent, SavedDelivery, StoreError};
+use operations::store::{Admission, Admit, Finished, MarkedSent, SavedDelivery, StoreError};
 use operations::{BatchState, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use store::MemoryStore;
@@ -69,9 +70,9 @@ impl Checks {
                 return Some(("6e.6", format!("a write that was refused changed rows: {verb:?}")));
             }
             if let (Verb::Admit(ask), Ok(Reply::Admission(Admission::Attached(there)))) = (verb, reply)
-                && there.fingerprint != ask.checked.intent.fingerprint
+                && !same_intent(there, ask)
             {
-                return Some(("6e.5", format!("attached to {} with other arguments", there.id)));
+                return Some(("6e.5", format!("attached to {}, another intent", there.id)));
             }
             self.audit(tables)
                 .or_else(|| queue(tables, reply))
@@ -358,4 +359,15 @@ pub fn status_of(text: &str) -> Option<OperationStatus> {
     [S::Admitted, S::Running, S::Committed, S::FailedRetryable, S::FailedFinal, S::Unknown, S::Cancelled]
         .into_iter()
         .find(|status| status.as_str() == text)
+}
+
+/// By what the tool declares: all arguments, or some.
+fn same_intent(there: &Operation, ask: &Admit) -> bool {
+    let CheckedProposal { contract, arguments, .. } = &ask.checked;
+    let fields = &contract.intent_fields;
+    let same_details = match fields.is_empty() {
+        true => there.arguments == *arguments,
+        false => fields.iter().all(|field| there.arguments.get(field) == arguments.get(field)),
+    };
+    there.tool == contract.name && there.session == ask.session && same_details
 }

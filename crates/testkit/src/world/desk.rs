@@ -6,6 +6,7 @@ use super::queue::{Event, MS, Micros};
 use operations::admission::RefusalReason;
 use operations::batch::can_be_told;
 use operations::delivery::{outcome, tellable_outcome};
+use operations::intent::standing_details;
 use operations::store::*;
 use operations::{Delivery, Operation, SessionEnd};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,7 +26,7 @@ enum Todo {
 /// What the desk waits for.
 #[derive(Debug)]
 enum Waiting {
-    Admission { tool_call: ToolCallId, inline_wait_ms: u32 },
+    Admission { tool_call: ToolCallId, inline_wait_ms: u32, asked: serde_json::Value },
     Seal,
     Save(SaveId),
     Missed,
@@ -184,7 +185,7 @@ impl World {
         match self.catalog.check(&tools, &proposal, &desk.caller, &desk.session, requested_at, now) {
             Err(reason) => self.tell_refused(place, tool_call, &reason),
             Ok(checked) => {
-                let inline_wait_ms = checked.contract.inline_wait_ms;
+                let (inline_wait_ms, asked) = (checked.contract.inline_wait_ms, checked.arguments.clone());
                 self.last_id += 2;
                 let admit = Admit {
                     session: desk.session.clone(),
@@ -200,7 +201,7 @@ impl World {
                     requested_at,
                     now,
                 };
-                self.process.desks[place].waiting = Some(Waiting::Admission { tool_call, inline_wait_ms });
+                self.process.desks[place].waiting = Some(Waiting::Admission { tool_call, inline_wait_ms, asked });
                 // Tried once: the caller is waiting.
                 self.ask_store(Who::Desk(place), Verb::Admit(Box::new(admit)), Some(1));
             }
@@ -214,19 +215,21 @@ impl World {
     pub fn desk_replied(&mut self, place: usize, reply: Reply) {
         let Some(waiting) = self.process.desks[place].waiting.take() else { return };
         match (waiting, reply) {
-            (Waiting::Admission { tool_call, inline_wait_ms }, Reply::Admission(admission)) => {
+            (Waiting::Admission { tool_call, inline_wait_ms, asked }, Reply::Admission(admission)) => {
                 let (operation, attached) = match admission {
                     Admission::Refused(reason) => return self.refuse_and_go_on(place, tool_call, &reason),
                     Admission::Created(operation) => (operation, false),
                     Admission::Attached(operation) => (operation, true),
                 };
                 let result = tellable_outcome(&operation).filter(|_| attached);
+                let stands = standing_details(&operation.arguments, &asked).filter(|_| attached);
                 let event = WorkEvent::Admitted {
                     tool_call,
                     operation: operation.id,
                     inline_wait_ms: if result.is_some() { 0 } else { inline_wait_ms },
                     attached_to: attached.then_some(operation.status),
                     result,
+                    stands: stands.map(|details| details.to_string()),
                 };
                 self.tell(place, event);
                 if !attached {

@@ -5,7 +5,7 @@ use super::plan::{Fault, Goal};
 use super::queue::{Event, MS, Micros};
 use conversation::Input;
 use std::collections::BTreeMap;
-use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
+use vocab::model::{Capabilities, ModelCommand, ModelEvent, ResponseEnd};
 use vocab::{ModelItemId, ModelResponseId, ProviderCallId, ResponseId, Samples};
 
 /// One generation.
@@ -24,6 +24,8 @@ pub struct Model {
     pub generations: BTreeMap<ModelResponseId, Generation>,
     pub goals: Vec<Goal>,
     pub last_got: Micros,
+    /// What was sent before this went to a session that is gone.
+    reopened: Micros,
     last_response: ModelResponseId,
     last_item: ModelItemId,
     last_call: u32,
@@ -46,7 +48,7 @@ const TOOLS: [&str; 6] = ["book", "find", "pay", "transfer", "alarm", "order"];
 impl World {
     pub fn model_got(&mut self, n: usize, command: ModelCommand) {
         // What was asked before the session was ready waited in the driver; a session that is gone hears nothing.
-        if !self.streams[n].is_running() {
+        if !self.streams[n].is_running() || self.now < self.streams[n].model.reopened {
             return;
         }
         match command {
@@ -58,7 +60,8 @@ impl World {
             ModelCommand::TruncateItem { .. }
             | ModelCommand::DeleteItem { .. }
             | ModelCommand::SubmitToolOutput { .. }
-            | ModelCommand::AddContext { .. } => {}
+            | ModelCommand::AddContext { .. }
+            | ModelCommand::AddHistory { .. } => {}
         }
     }
 
@@ -94,6 +97,25 @@ impl World {
         if idle && self.faults.has(Fault::Unasked) && self.chance.percent(1) && self.streams[n].truth.asks_nothing() {
             self.generate(n, None, false);
         }
+    }
+
+    /// The driver opens another session, which mostly works.
+    pub fn reopen_model(&mut self, n: usize) {
+        let at = self.now + self.chance.between(80, 900) * MS;
+        let fails = self.chance.percent(15);
+        let model = &mut self.streams[n].model;
+        model.ready = false;
+        model.active = None;
+        model.generations.values_mut().for_each(|generation| generation.over = true);
+        model.reopened = at;
+        model.last_got = at;
+        self.streams[n].truth.session_lost();
+        if fails {
+            return self.says(n, at, None, ModelEvent::SessionLost { reason: "refused".into() });
+        }
+        self.says(n, at, None, ModelEvent::SessionOpened { capabilities: Capabilities::default() });
+        let ready = at + self.chance.between(5, 60) * MS;
+        self.says(n, ready, None, ModelEvent::SessionReady);
     }
 
     fn forget(&mut self, n: usize, of: Option<ModelResponseId>) {

@@ -182,7 +182,9 @@ impl World {
         }
         match close {
             // As `server::serve`: only what ends on purpose ends the call.
-            Some(CloseReason::ModelRefused { .. }) => self.stream_over(n, SessionEnd::CallEnded),
+            Some(CloseReason::ModelRefused { .. } | CloseReason::ModelSilent { .. }) => {
+                self.stream_over(n, SessionEnd::CallEnded)
+            }
             Some(CloseReason::ModelLost { .. }) => self.stream_over(n, SessionEnd::StreamLost),
             Some(CloseReason::Drained) => {
                 let call = self.streams[n].call;
@@ -232,6 +234,7 @@ impl World {
                     self.desk_gets(desk, command);
                 }
             }
+            Command::OpenModel => self.reopen_model(n),
             Command::CloseStream { reason } => *close = Some(reason),
             Command::KeepAudio { .. }
             | Command::ReleaseAudio { .. }

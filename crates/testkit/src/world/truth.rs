@@ -67,6 +67,10 @@ pub struct Truth {
     fed_until: Micros,
     /// An answer to tool outputs was cut before it was heard.
     cut_answer: Option<ResponseId>,
+    /// Another model session is being opened: outcomes go to it with the history.
+    reopening: bool,
+    /// Outcomes that the next session must be told of.
+    untold: BTreeSet<OperationId>,
 }
 
 impl Truth {
@@ -103,6 +107,10 @@ impl Truth {
         if !self.admitted.contains(operation) {
             return None;
         }
+        if self.reopening {
+            self.untold.insert(operation.clone());
+            return None;
+        }
         let told = out.iter().any(|command| match command {
             Command::Model(ModelCommand::SubmitToolOutput { output: text, .. } | ModelCommand::AddContext { text }) => {
                 text.contains(operation.as_str()) && text.contains(status.as_str())
@@ -111,6 +119,31 @@ impl Truth {
         });
         self.in_model.insert(operation.clone());
         (!told).then(|| format!("{operation} is {} and the model is not told", status.as_str()))
+    }
+
+    /// The session is gone with all that it knew, and nothing more comes of what it was asked.
+    pub fn session_lost(&mut self) {
+        self.reopening = true;
+        self.untold.append(&mut self.in_model);
+        self.calls.clear();
+        for known in self.known.values_mut() {
+            known.in_model = false;
+        }
+        for asked in self.asked.values_mut() {
+            asked.end.get_or_insert(ResponseEnd::Failed { code: "session_lost".into() });
+        }
+    }
+
+    /// A part of the history for a new session; the last one says that it is the last. R11: every outcome is among them.
+    fn history_told(&mut self, text: &str) -> Option<(&'static str, String)> {
+        self.untold.retain(|operation| !text.contains(operation.as_str()));
+        if !text.contains("was renewed") {
+            return None;
+        }
+        self.reopening = false;
+        let untold = std::mem::take(&mut self.untold);
+        self.in_model.extend(self.admitted.iter().filter(|operation| !untold.contains(*operation)).cloned());
+        (!untold.is_empty()).then(|| ("R11", format!("a new model session is not told of {untold:?}")))
     }
 
     /// An output may carry an outcome: of a call that joined an operation which had settled.
@@ -253,6 +286,10 @@ impl World {
                 return self.check_told(n, output, twice);
             }
             Command::Model(ModelCommand::AddContext { text }) => return self.check_told(n, text, None),
+            Command::Model(ModelCommand::AddHistory { text, .. }) => {
+                let untold = truth.history_told(text);
+                return self.check_told(n, text, untold);
+            }
             Command::Model(ModelCommand::TruncateItem { item, audio_end }) => {
                 let slack = slack_ms(&stream.line, self.faults.has(Fault::Jitter));
                 truth.items.get(item).and_then(|(playback, start)| {

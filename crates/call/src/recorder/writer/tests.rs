@@ -1,9 +1,10 @@
 use super::*;
 use conversation::{Command, Input, Policy};
-use recording::{Reader, Recorded, Tail, ToolFacts};
+use recording::{Piece, Reader, Recorded, Tail, ToolFacts, Voice};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use testkit::Stage;
+use vocab::model::ModelEvent;
 use vocab::work::WorkEvent;
 use vocab::{AgentId, CallSid, Samples, SaveId, SessionId, StreamSid, VoiceEvidence, WallTime};
 
@@ -69,6 +70,18 @@ fn steps_of(lines: &Lines) -> Vec<(CallTime, Input, Vec<Command>)> {
             Recorded::QuietFrame { at, frame, .. } => {
                 (*at, Input::CallerAudio { samples: frame.samples, evidence: frame.evidence }, Vec::new())
             }
+            Recorded::SmoothPiece {
+                at,
+                piece: Piece { voice: Voice { response, item, playback }, from, samples },
+                ..
+            } => (
+                *at,
+                Input::Model(ModelEvent::AudioReceived { response: *response, item: *item, samples: *samples }),
+                vec![
+                    Command::KeepAudio { playback: *playback, from: *from },
+                    Command::SendAudio { playback: *playback, from: *from, to: *from + *samples },
+                ],
+            ),
             Recorded::Step(step) => (step.at, step.input.clone(), step.commands.clone()),
         })
         .collect()
@@ -112,6 +125,9 @@ fn a_staged_call_is_written_as_it_happened_with_its_audio() {
     stage.take_turn(1_000);
     stage.say(1_000);
     stage.run(3_000);
+    stage.take_turn(1_000);
+    stage.say_smoothly(2_000);
+    stage.run(3_000);
     stage.input(Input::StreamEnded);
     let steps = told.borrow().clone();
     for (at, input, commands) in &steps {
@@ -128,12 +144,17 @@ fn a_staged_call_is_written_as_it_happened_with_its_audio() {
     assert_eq!(tail, Tail::Ended { steps: steps.len() as u64, at: stage.now });
     let caller = fs::read(recording.join(CALLER_FILE)).unwrap();
     let agent = fs::read(recording.join(AGENT_FILE)).unwrap();
-    let (mut heard, mut sent) = (0, 0);
+    let (mut heard, mut sent, mut smooth) = (0, 0, 0);
     for line in &lines {
         match line {
             Recorded::QuietFrame { caller_at, frame, .. } => {
                 assert_eq!(*caller_at, heard);
                 heard += u64::from(frame.samples.0);
+            }
+            Recorded::SmoothPiece { agent_at, piece, .. } => {
+                assert_eq!(*agent_at, sent);
+                sent += u64::from(piece.samples.0);
+                smooth += 1;
             }
             Recorded::Step(step) => {
                 if let Input::CallerAudio { samples, .. } = step.input {
@@ -151,7 +172,7 @@ fn a_staged_call_is_written_as_it_happened_with_its_audio() {
         }
     }
     assert_eq!((caller.len() as u64, agent.len() as u64), (heard, sent));
-    assert!(sent > 0);
+    assert!(sent > 0 && smooth > 40, "{smooth} pieces were folded");
 }
 
 #[test]

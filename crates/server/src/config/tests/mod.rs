@@ -291,3 +291,108 @@ fn the_example_config_loads_and_says_what_it_promises() {
         }
     }
 }
+
+const LIVE: &str = "[model]\nprovider = \"gpt_live\"\nbackend_model = \"backend-1\"";
+const ASK: &str = r#"description = "Asks the house."
+effect = "read"
+[parameters]
+type = "object"
+required = ["request"]
+[parameters.properties]
+request = { type = "string" }
+[http]
+url = "https://api.example.com/ask"
+allowed_hosts = ["api.example.com"]
+"#;
+
+#[test]
+fn gpt_live_has_a_backend_with_the_agents_tools_or_one_tool_of_ours() {
+    let config = good(LIVE).load(&[]).expect("no mistake");
+    let anna = config.default_agent().expect("there is one");
+    assert_eq!((anna.model.as_str(), anna.policy.turn.end), ("gpt-live-1", TurnEnd::Local));
+    let settings = |config: &Config| config.session_config(config.default_agent().expect("there is one")).provider;
+    let delegation = models::Delegation::Responses { model: "backend-1".into(), instructions: None };
+    assert_eq!(settings(&config), models::Provider::GptLive(models::GptLiveSettings { delegation }));
+    let shown = config.print();
+    let provider = shown.lines().find(|line| line.starts_with("provider")).expect("it is shown");
+    assert!(
+        provider.starts_with("provider = \"gpt_live\" # ") && provider.ends_with("answerback.toml:2"),
+        "{provider}"
+    );
+    assert!(shown.contains("end = \"local\" # default") && shown.contains("delegation = \"responses\" # default"));
+
+    // An agent may have its own, with the model of that one.
+    let agent = format!("provider = \"gpt_live\"\n{AGENT}");
+    let folder = Folder::new(&[
+        ("answerback.toml", "[model]\nbackend_model = \"backend-1\"\nmodel = \"my-realtime\""),
+        ("agents/anna.toml", &agent),
+        ("tools/book.toml", TOOL),
+    ]);
+    let config = folder.load(&[]).expect("no mistake");
+    assert_eq!(config.default_agent().expect("there is one").model, "gpt-live-1");
+
+    let folder = Folder::new(&[
+        ("answerback.toml", "[model]\nprovider = \"gpt_live\"\ndelegation = \"client\""),
+        ("agents/anna.toml", "instructions = \"x\"\ntools = [\"ask\"]\ndelegate_tool = \"ask\""),
+        ("tools/ask.toml", ASK),
+    ]);
+    let config = folder.load(&[]).expect("no mistake");
+    let delegation = models::Delegation::Client { tool: Some("ask".into()) };
+    assert_eq!(settings(&config), models::Provider::GptLive(models::GptLiveSettings { delegation }));
+}
+
+#[test]
+fn each_mistake_about_gpt_live_is_told_with_its_place() {
+    let client = "[model]\nprovider = \"gpt_live\"\ndelegation = \"client\"";
+    for (main, agent, expected) in [
+        (
+            "[model]\nprovider = \"gpt_live\"",
+            "instructions = \"x\"",
+            "answerback.toml:1:2: model.backend_model: is missing: with `gpt_live` it is the one that calls tools (name a model of the Responses API, or write `delegation = \"client\"`)",
+        ),
+        (
+            LIVE,
+            "instructions = \"x\"\n[policy.turn]\nend = \"model\"",
+            "agents/anna.toml:3:7: policy.turn.end: must be `local`: `gpt_live` does not say where a turn ends",
+        ),
+        (
+            LIVE,
+            "instructions = \"x\"\ndelegate_tool = \"ask\"",
+            "agents/anna.toml:2:17: delegate_tool: belongs to `provider = \"gpt_live\"` with `delegation = \"client\"` in [model]",
+        ),
+        (
+            client,
+            "instructions = \"x\"\ntools = [\"ask\"]",
+            "agents/anna.toml:1:1: delegate_tool: is missing: it names the one tool that this agent can call (with `delegation = \"client\"` the model only says that it wants something done)",
+        ),
+        (
+            client,
+            "instructions = \"x\"\ndelegate_tool = \"ask\"",
+            "agents/anna.toml:2:17: delegate_tool: `ask` is not among the agent's `tools`",
+        ),
+        (
+            client,
+            "instructions = \"x\"\ntools = [\"ask\", \"book\"]\ndelegate_tool = \"ask\"",
+            "agents/anna.toml:3:17: delegate_tool: `book` can never be called beside it (leave it out of `tools`, or use `delegation = \"responses\"`)",
+        ),
+        (
+            client,
+            "instructions = \"x\"\ntools = [\"book\"]\ndelegate_tool = \"book\"",
+            "agents/anna.toml:3:17: delegate_tool: `book` must take a text `request` and require nothing else (what the caller said is its only argument: [parameters.properties] request)",
+        ),
+        (
+            "[model]\nprovider = \"gpt_live\"\ndelegation = \"clients\"",
+            "instructions = \"x\"",
+            "answerback.toml:3:14: model.delegation: must be one of `responses`, `client` (did you mean `client`?)",
+        ),
+    ] {
+        let folder = Folder::new(&[
+            ("answerback.toml", main),
+            ("agents/anna.toml", agent),
+            ("tools/ask.toml", ASK),
+            ("tools/book.toml", TOOL),
+        ]);
+        let mistakes = folder.mistakes(&[]);
+        assert!(mistakes.iter().any(|mistake| mistake == expected), "{expected}\n{mistakes:#?}");
+    }
+}

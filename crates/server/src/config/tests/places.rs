@@ -49,7 +49,10 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
             "[twilio.shared_keys.SK1]\nenv = \"NOT_SET\"",
             "answerback.toml:2:7: twilio.shared_keys.SK1.env: the environment variable NOT_SET is not set",
         ),
-        ("[model]\nprovider = \"openai\"", "answerback.toml:2:12: model.provider: must be one of `openai_realtime`"),
+        (
+            "[model]\nprovider = \"openai\"",
+            "answerback.toml:2:12: model.provider: must be one of `openai_realtime`, `gpt_live`",
+        ),
         (
             "[model]\neagerness = \"hihg\"",
             "answerback.toml:2:13: model.eagerness: must be one of `low`, `medium`, `high`, `auto` (did you mean `high`?)",
