@@ -80,13 +80,13 @@ def main():
 
 
 def play_all(place, cargo, wanted, table):
-    """The conversations, the scenarios and the adapter's tests at the same time: all of them mostly wait."""
+    """The conversations, the scenarios and the simulators' tests at the same time: all of them mostly wait."""
     logs = {"realtime": [], "live": []}
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(PEERS) + 2) as pool:
         talking = [(p, pool.submit(conversations.converse, place, p)) for p in PEERS if p.name in wanted]
         playing = pool.submit(server_events.play, place) if "server-events" in wanted else None
         # One after the other: cargo builds one thing at a time.
-        testing = pool.submit(adapter_tests, place, cargo) if "live-events" in wanted else None
+        testing = pool.submit(live_and_tests, place, cargo) if "live-events" in wanted else None
         for peer, conversation in talking:
             proves = f"a whole {peer.protocol} conversation with the simulated model in {peer.format}"
             if result := outcome(table, peer.name, proves, conversation.result):
@@ -98,20 +98,22 @@ def play_all(place, cargo, wanted, table):
                 logs["realtime"] += result[2]
                 add_commands(table, "server-events", proves, "realtime", *result)
         if testing:
-            proves = "every event that our adapter sends a Live model is valid"
+            proves = "every event that our server sends a Live model is valid"
             if result := outcome(table, "live-events", proves, testing.result):
-                adapter, others = result[2][:1], result[2][1:]
-                logs["live"] += adapter + others[:1]
-                logs["realtime"] += others[1:]
-                add_commands(table, "live-events", proves, "live", result[0], result[1], adapter)
+                words, seconds, ours, live_model, realtime_model = result
+                logs["live"] += [*ours, live_model]
+                logs["realtime"].append(realtime_model)
+                add_commands(table, "live-events", proves, "live", words, seconds, ours)
     return logs
 
 
-def adapter_tests(place, cargo):
-    """Of the other two, what the model sends is looked at: what they send it is wrong on purpose."""
+def live_and_tests(place, cargo):
+    """What our server and its adapter sent; then what the simulated models sent to tests that err on purpose."""
     began = time.monotonic()
-    logs = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
-    return "the tests of the adapter", time.monotonic() - began, logs
+    calls, _ = server_events.play_folder(place, "live", place.sources / "scenarios_live")
+    tests = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
+    words = f"{len(calls)} scenario over real sockets, and the adapter's tests"
+    return words, time.monotonic() - began, [*calls, tests[0]], tests[1], tests[2]
 
 
 def add_commands(table, name, proves, protocol, words, seconds, logs):

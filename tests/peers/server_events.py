@@ -36,20 +36,22 @@ TIMEOUT_S = 420
 
 def play(place):
     """Plays every scenario over real sockets; returns (in words, seconds, the wire logs)."""
-    logs, seconds = [], 0.0
-    for name, folder in (("scenarios", place.root / "tests/scenarios"), ("own", place.sources / "scenarios")):
-        kept = place.scratch / name
-        for old in kept.glob("*/model-wire.jsonl"):
-            old.unlink()
-        command = [str(place.program), "scenario", "run", str(folder), "--live"]
-        command += ["--at-once", str(AT_ONCE), "--keep", str(kept)]
-        code, told, took = processes.run(command, TIMEOUT_S, place.scratch / f"{name}.log")
-        seconds += took
-        if code:
-            failed = [line.strip() for line in told.splitlines() if line.strip() and not line.endswith(" ok")]
-            raise Failed(f"{folder.name}: {'; '.join(failed[:3])[:400]}")
-        logs += sorted(kept.glob("*/model-wire.jsonl"))
-    return f"{len(logs)} scenarios over real sockets", seconds, logs
+    shipped, seconds = play_folder(place, "scenarios", place.root / "tests/scenarios")
+    own, more_seconds = play_folder(place, "own", place.sources / "scenarios")
+    return f"{len(shipped + own)} scenarios over real sockets", seconds + more_seconds, shipped + own
+
+
+def play_folder(place, name, folder):
+    """Returns the wire logs, and the seconds it took."""
+    kept = place.scratch / name
+    for old in kept.glob("*/model-wire.jsonl"):
+        old.unlink()
+    command = [str(place.program), "scenario", "run", str(folder), "--live", "--at-once", str(AT_ONCE), "--keep", str(kept)]
+    code, told, seconds = processes.run(command, TIMEOUT_S, place.scratch / f"{name}.log")
+    if code:
+        failed = [line.strip() for line in told.splitlines() if line.strip() and not line.endswith(" ok")]
+        raise Failed(f"{folder.name}: {'; '.join(failed[:3])[:400]}")
+    return sorted(kept.glob("*/model-wire.jsonl")), seconds
 
 
 def sim_tests(place, cargo, target):
