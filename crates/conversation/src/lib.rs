@@ -15,6 +15,7 @@ mod deadline;
 mod decision;
 mod directions;
 mod duplex;
+mod floor;
 pub mod gate;
 pub mod history;
 mod input;
