@@ -78,6 +78,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                         CallEnd::Finished { reason: "the call reached its longest length".into() }
                     }
                     CloseReason::Drained => CallEnd::LetGo,
+                    CloseReason::CallerAway => {
+                        CallEnd::Finished { reason: "the caller did not answer any more".into() }
+                    }
                     CloseReason::ModelLost { reason } if self.model_was_ready => CallEnd::ModelLost { reason },
                     CloseReason::ModelLost { reason } => CallEnd::NoModel { reason },
                     CloseReason::ModelSilent { reason } => CallEnd::NoModel { reason },

@@ -35,6 +35,7 @@ impl Conversation {
     fn caller_takes_the_floor(&mut self, out: &mut Vec<Command>) {
         self.cut_by_turn |= self.barge_in(out);
         self.deadlines.set(Deadline::ModelTurnEnd, None);
+        self.caller_is_back();
         if let Some(turn) = self.turn.open() {
             out.push(Command::Explain(Decision::TurnOpened { turn }));
         }

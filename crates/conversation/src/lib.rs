@@ -18,6 +18,7 @@ mod duplex;
 mod floor;
 pub mod gate;
 pub mod history;
+mod idle;
 mod input;
 mod invariant;
 mod owed;

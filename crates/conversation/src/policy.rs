@@ -11,6 +11,24 @@ pub struct Policy {
     pub gate: GatePolicy,
     pub response: ResponsePolicy,
     pub session: SessionPolicy,
+    pub idle: IdlePolicy,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct IdlePolicy {
+    /// The caller has been silent for so long after our last sound, and nothing is owed: they are asked whether they are there.
+    /// 0: never, and no call ends for it.
+    pub check_in_after_ms: u32,
+    /// So often, each after as long a silence; after one more the agent says goodbye and the call ends.
+    pub check_ins: u32,
+}
+
+impl Default for IdlePolicy {
+    fn default() -> Self {
+        // People look for a card or ask somebody in the room for that long.
+        Self { check_in_after_ms: 20_000, check_ins: 2 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

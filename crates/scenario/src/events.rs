@@ -178,6 +178,7 @@ impl Steps {
                 "close_stream",
                 match reason {
                     CloseReason::Drained => "drained".to_owned(),
+                    CloseReason::CallerAway => "caller away".to_owned(),
                     CloseReason::ModelLost { reason } => format!("model lost, {reason}"),
                     CloseReason::ModelSilent { reason } => format!("model silent, {reason}"),
                     CloseReason::ModelRefused { code } => format!("model refused, {code}"),

@@ -280,6 +280,8 @@ const fn purpose_in_words(purpose: Purpose) -> &'static str {
         Purpose::Acknowledge => "an acknowledgement that promises nothing",
         Purpose::Deliver => "the news",
         Purpose::Prod => "an answer that has not come",
+        Purpose::CheckIn => "whether the caller is there",
+        Purpose::Farewell => "goodbye",
         Purpose::Unasked => "nothing",
         Purpose::OfItself => "what the model says of itself",
     }

@@ -110,7 +110,7 @@ impl Overlay {
 
 /// What single values cannot know, and what the conversation cannot work with.
 fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
-    let Policy { turn, playback, gate, response, session } = policy;
+    let Policy { turn, playback, gate, response, session, idle } = policy;
     let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
         if let Some(place) = pointers.iter().find_map(|pointer| places.get(*pointer)) {
@@ -138,6 +138,8 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/response/max_attempts", response.max_attempts, 1, 100),
         ("/response/retry_base_ms", response.retry_base_ms, 10, 60_000),
         ("/response/own_answer_ms", response.own_answer_ms, 1_000, 60_000),
+        ("/idle/check_in_after_ms", idle.check_in_after_ms, 0, 600_000),
+        ("/idle/check_ins", idle.check_ins, 0, 100),
         ("/session/max_openings", session.max_openings, 0, 100),
         // A provider's session lasts an hour at most.
         ("/session/renew_before_ms", session.renew_before_ms, 1_000, 1_800_000),
