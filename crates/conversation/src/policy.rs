@@ -70,6 +70,11 @@ pub struct TurnPolicy {
     pub hangover_ms: u32,
     /// Quieter than this is not speech, whatever the detector says.
     pub floor_dbfs: i8,
+    /// The same while our own voice is out: its echo is quieter than a caller, and must not cut it.
+    pub floor_over_voice_dbfs: i8,
+    /// Speech over our voice is confirmed when it is this long. More than `confirm_ms` lets words of assent ("mm-hm") pass: the
+    /// voice pauses for them, for as long as they are longer than the lead, and goes on.
+    pub confirm_over_voice_ms: u32,
     /// With `end = "model"`: quiet this long without a word from the model's turn detection closes the turn anyway.
     pub model_end_timeout_ms: u32,
 }
@@ -82,6 +87,9 @@ impl Default for TurnPolicy {
             retract_ms: 100,
             hangover_ms: 300,
             floor_dbfs: -50,
+            // A network gives an echo back at least 25 dB under what was sent, which is about -20.
+            floor_over_voice_dbfs: -45,
+            confirm_over_voice_ms: 200,
             // Above the slowest semantic detection: about 8 s with eagerness low, 4 s with auto.
             model_end_timeout_ms: 9_000,
         }

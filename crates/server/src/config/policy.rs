@@ -129,6 +129,7 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/gate/heard_slack_ms", gate.heard_slack_ms, 0, 2_000),
         ("/gate/max_offers", gate.max_offers, 1, 100),
         ("/turn/confirm_ms", turn.confirm_ms, 20, 2_000),
+        ("/turn/confirm_over_voice_ms", turn.confirm_over_voice_ms, 20, 5_000),
         ("/turn/retract_ms", turn.retract_ms, 20, 2_000),
         ("/turn/hangover_ms", turn.hangover_ms, 20, 5_000),
         ("/turn/model_end_timeout_ms", turn.model_end_timeout_ms, 500, 60_000),
@@ -154,6 +155,9 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
     }
     if !(-96..=0).contains(&turn.floor_dbfs) {
         mistake(&["/turn/floor_dbfs"], "must be from -96 to 0".to_owned(), None);
+    }
+    if !(-96..=0).contains(&turn.floor_over_voice_dbfs) {
+        mistake(&["/turn/floor_over_voice_dbfs"], "must be from -96 to 0".to_owned(), None);
     }
     if turn.confirm_ms >= playback.lead_ms {
         mistake(
