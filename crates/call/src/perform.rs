@@ -153,6 +153,10 @@ fn explain(decision: &Decision) {
             tracing::warn!(reason, "another model session is opened for this call");
             metrics::counter!("model_sessions_reopened_total").increment(1);
         }
+        Decision::ClaimUnfounded { response, claim } => {
+            tracing::warn!(%response, claim, "the caller heard of success in a call in which nothing is committed");
+            metrics::counter!("unfounded_claims_total").increment(1);
+        }
         Decision::AnswerAbandoned { response } => {
             tracing::warn!(%response, "the model gave no answer that the caller could hear");
             metrics::counter!("answers_abandoned_total").increment(1);

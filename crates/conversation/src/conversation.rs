@@ -388,7 +388,7 @@ impl Conversation {
     /// Stories of sound that have ended: the history and the deliveries learn what was heard.
     pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
         while let Some(EndedPlayback { end, at_most }) = self.playback.take_ended() {
-            self.history.playback_ended(&end);
+            let heard = self.history.playback_ended(&end);
             out.push(Command::ReleaseAudio { playback: end.playback });
             let id = end.response;
             let (purpose, deliveries) = match self.responses.get_mut(id) {
@@ -411,6 +411,9 @@ impl Conversation {
                 out.push(Command::Explain(Decision::DeliveryChanged { delivery, change: verdict.change }));
             }
             self.responses.forget_if_over(id);
+            if self.phase != Phase::Closed {
+                self.judge_claim(id, &heard, out);
+            }
             if let Some(purpose) = purpose {
                 self.farewell_ended(purpose, &end, out);
             }

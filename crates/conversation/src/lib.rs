@@ -9,6 +9,7 @@
 //! driver holds them), no knowledge of how operations are made durable, and no name of a carrier or a model vendor.
 
 mod barge_in;
+mod claims;
 mod command;
 mod conversation;
 mod deadline;

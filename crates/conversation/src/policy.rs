@@ -12,6 +12,35 @@ pub struct Policy {
     pub response: ResponsePolicy,
     pub session: SessionPolicy,
     pub idle: IdlePolicy,
+    pub claims: ClaimPolicy,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClaimPolicy {
+    /// Words, in lower case, that claim success. Heard in a call in which nothing is committed, they are corrected. Set them in the
+    /// agent's language; none turns it off.
+    pub words: Vec<String>,
+}
+
+impl Default for ClaimPolicy {
+    fn default() -> Self {
+        let words = [
+            "i've booked",
+            "i have booked",
+            "is booked",
+            "has been booked",
+            "i've confirmed",
+            "i have confirmed",
+            "is confirmed",
+            "has been confirmed",
+            "has been cancelled",
+            "has been transferred",
+            "has been sent",
+            "you're all set",
+        ];
+        Self { words: words.map(str::to_owned).into() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

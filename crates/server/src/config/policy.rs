@@ -110,7 +110,7 @@ impl Overlay {
 
 /// What single values cannot know, and what the conversation cannot work with.
 fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
-    let Policy { turn, playback, gate, response, session, idle } = policy;
+    let Policy { turn, playback, gate, response, session, idle, claims: _ } = policy;
     let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
         if let Some(place) = pointers.iter().find_map(|pointer| places.get(*pointer)) {
