@@ -11,7 +11,7 @@ import json
 import typing
 
 import pydantic
-from openai.types import realtime
+from openai.types import live, realtime, responses
 
 # On the wire and in the guides, but not in the package's types.
 KNOWN_EXTRAS = {
@@ -34,7 +34,12 @@ def classes(union):
     return {typing.get_args(member.model_fields["type"].annotation)[0]: member for member in members}
 
 
-CLASSES = {"in": classes(realtime.RealtimeClientEvent), "out": classes(realtime.RealtimeServerEvent)}
+# By protocol and direction.
+CLASSES = {
+    "realtime": {"in": classes(realtime.RealtimeClientEvent), "out": classes(realtime.RealtimeServerEvent)},
+    "live": {"in": classes(live.ClientEvent), "out": classes(live.ServerEvent)},
+}
+RESPONSES = classes(responses.ResponseStreamEvent)
 
 
 def unknown_keys(value, path=""):
@@ -55,16 +60,27 @@ def is_known_extra(direction, path):
     return (direction, path) in KNOWN_EXTRAS or (direction, path.rsplit(".", 1)[-1]) in KNOWN_EXTRAS
 
 
-def problems(direction, event):
+def problems(direction, event, protocol="realtime"):
     """What the types have against one event."""
     kind = event.get("type") if isinstance(event, dict) else None
-    known = CLASSES[direction].get(kind)
+    known = CLASSES[protocol][direction].get(kind)
     if known is None:
         return [f"{kind!r} is no event of the {'client' if direction == 'in' else 'server'}"]
     found = misfits(known, direction, event)
-    if kind in SESSION_EVENTS:
+    if kind == "response.event":
+        found += nested_problems(direction, event.get("event"))
+    if protocol == "realtime" and kind in SESSION_EVENTS:
         found += misfits(realtime.RealtimeSessionCreateResponse, direction, event.get("session"))
     return [f"{kind}: {misfit}" for misfit in found]
+
+
+def nested_problems(direction, event):
+    """A backend's run is told in the events of another interface, which the Live types leave open."""
+    nested = event.get("type") if isinstance(event, dict) else None
+    known = RESPONSES.get(nested)
+    if known is None:
+        return [f"event: {nested!r} is no event of a response's stream"]
+    return [f"event: {misfit}" for misfit in misfits(known, direction, event)]
 
 
 def misfits(known, direction, value):
@@ -90,14 +106,15 @@ def form(event):
 class Checked:
     """Counts by form, and what was wrong, with its place."""
 
-    def __init__(self):
+    def __init__(self, protocol):
+        self.protocol = protocol
         self.counts = collections.Counter()
         self.findings = []
         self.wrong = 0
 
     def take(self, direction, event, place):
         self.counts[form(event) if isinstance(event, dict) else "?"] += 1
-        found = problems(direction, event)
+        found = problems(direction, event, self.protocol)
         self.wrong += bool(found)
         for problem in found:
             if len(self.findings) < MAX_FINDINGS and not any(f.endswith(problem) for f in self.findings):
@@ -112,9 +129,9 @@ def lines(path):
         return [json.loads(line) for line in log]
 
 
-def check(paths, directions=("in", "out")):
+def check(paths, directions=("in", "out"), protocol="realtime"):
     """One verdict a direction over every log."""
-    checked = {direction: Checked() for direction in directions}
+    checked = {direction: Checked(protocol) for direction in directions}
     for path in paths:
         for number, line in enumerate(lines(path), 1):
             if line["dir"] in checked:
@@ -141,15 +158,32 @@ def faults_are_found():
         ("out", {"type": "response.done", "event_id": "e", "response": {"status": "stopped"}}),
         ("out", {"type": "conversation.item.added", "event_id": "e", "item": phase | {"mood": "glad"}}),
     ]
-    missed = [f"refused though sound: {p}" for d, event in sound for p in problems(d, event)]
-    return missed + [f"not noticed: {json.dumps(event)}" for d, event in broken if not problems(d, event)]
+    nested = {"type": "response.output_item.done", "output_index": 0, "sequence_number": 1}
+    call = {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}", "status": "completed"}
+    run = {"type": "response.event", "event_id": "e", "event": nested | {"item": call}}
+    start = {"type": "session.start", "session": {"model": "gpt-live-1"}}
+    live_sound = [("out", run), ("in", start), ("in", {"type": "response.create"})]
+    live_broken = [
+        ("out", run | {"event": nested}),
+        ("out", run | {"event": nested | {"item": call | {"mood": "glad"}}}),
+        ("in", {"type": "session.start", "session": {"model": "gpt-live-1", "voice": "marin"}}),
+        ("in", {"type": "response.create", "response": {}}),
+        ("in", cancel),
+    ]
+    cases = [("realtime", sound, broken), ("live", live_sound, live_broken)]
+    missed = []
+    for protocol, good, bad in cases:
+        missed += [f"refused though sound: {p}" for d, event in good for p in problems(d, event, protocol)]
+        missed += [f"not noticed: {json.dumps(event)}" for d, event in bad if not problems(d, event, protocol)]
+    return missed
 
 
 if __name__ == "__main__":
     import sys
 
     missed = faults_are_found()
-    checked = check(sys.argv[1:])
+    protocol, *paths = sys.argv[1:]
+    checked = check(paths, protocol=protocol)
     for direction, one in checked.items():
         print(f"{direction}: {one.total()} events, {len(one.counts)} kinds, {one.wrong} wrong")
         for name, count in sorted(one.counts.items()):

@@ -17,16 +17,16 @@ import server_events
 from conversations import Peer
 from processes import Failed
 
-# One file each in peers/. A peer of another protocol needs its simulator in conversations.py.
+# One file each in peers/. Another protocol needs its facts in conversations.py and its types in check_wire.py.
 PEERS = (
     Peer("openai", "python", "openai_python.py", "audio/pcmu", errors=("response_cancel_not_active",)),
     Peer("livekit", "python", "livekit_realtime.py", "audio/pcm", errors=("response_cancel_not_active",)),
     Peer("pipecat", "pipecat", "pipecat_realtime.py", "audio/pcm"),
     Peer("agents-js", "js", "agents_realtime.mjs", "audio/pcmu"),
+    Peer("openai-live", "python", "openai_live.py", "audio/pcmu", errors=("invalid_value",), protocol="live"),
+    Peer("livekit-live", "python", "livekit_live.py", "audio/pcm", protocol="live"),
 )
-OTHERS = ("server-events", "bridge")
-# What the tests of the simulated model made it send, when they were run before.
-SIM_TESTS_LOG = "sim-tests.wire.jsonl"
+OTHERS = ("server-events", "live-events", "bridge")
 
 
 class Table:
@@ -54,6 +54,7 @@ def main():
     arguments.add_argument("--program", required=True)
     arguments.add_argument("--installed", required=True)
     arguments.add_argument("--scratch", required=True)
+    arguments.add_argument("--cargo", default="cargo")
     arguments.add_argument("--report", required=True, type=pathlib.Path)
     arguments.add_argument("names", nargs="*")
     given = arguments.parse_args()
@@ -61,40 +62,62 @@ def main():
     if unknown := [name for name in given.names if name not in known]:
         arguments.error(f"no peer is called {', '.join(unknown)}; there are {', '.join(known)}")
     place = processes.Place(given.program, given.installed, given.scratch)
-    wanted = set(given.names) or {peer.name for peer in PEERS} | set(OTHERS)
+    wanted = set(given.names or known)
     began = time.monotonic()
     table, extra = Table(), []
     if missed := check_wire.faults_are_found():
         table.fail("check_wire", "the check finds known faults", "; ".join(missed))
-    logs = play_all(place, wanted, table)
+    logs = play_all(place, given.cargo, wanted, table)
     if "bridge" in wanted:
-        logs += compare_bridges(place, table, extra)
-    check_model(place, logs, table)
+        logs["realtime"] += compare_bridges(place, table, extra)
+    for protocol, found in logs.items():
+        if found:
+            check_model(protocol, found, table)
     report = "\n\n".join([table.markdown(), *extra, versions(place), f"{time.monotonic() - began:.0f} seconds in all."])
     given.report.write_text(report + "\n", encoding="utf-8")
     print(report)
     return 1 if table.has_failed() else 0
 
 
-def play_all(place, wanted, table):
-    """The conversations and the scenarios at the same time: all of them mostly wait."""
-    logs = []
-    with concurrent.futures.ThreadPoolExecutor() as pool:
+def play_all(place, cargo, wanted, table):
+    """The conversations, the scenarios and the adapter's tests at the same time: all of them mostly wait."""
+    logs = {"realtime": [], "live": []}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(PEERS) + 2) as pool:
         talking = [(p, pool.submit(conversations.converse, place, p)) for p in PEERS if p.name in wanted]
         playing = pool.submit(server_events.play, place) if "server-events" in wanted else None
+        # One after the other: cargo builds one thing at a time.
+        testing = pool.submit(adapter_tests, place, cargo) if "live-events" in wanted else None
         for peer, conversation in talking:
-            proves = f"a whole conversation with the simulated model in {peer.format}"
+            proves = f"a whole {peer.protocol} conversation with the simulated model in {peer.format}"
             if result := outcome(table, peer.name, proves, conversation.result):
                 table.add(peer.name, proves, result[0], result[1])
-                logs.append(result[2])
+                logs[peer.protocol].append(result[2])
         if playing:
-            proves = "every event that our server sends a model is valid"
+            proves = "every event that our server sends a realtime model is valid"
             if result := outcome(table, "server-events", proves, playing.result):
-                logs += result[2]
-                if checked := outcome(table, "server-events", proves, lambda: server_events.our_commands(result[2])):
-                    told = f"{checked.total()} events in {len(checked.counts)} forms, all valid; {result[0]}"
-                    table.add("server-events", proves, told, result[1])
+                logs["realtime"] += result[2]
+                add_commands(table, "server-events", proves, "realtime", *result)
+        if testing:
+            proves = "every event that our adapter sends a Live model is valid"
+            if result := outcome(table, "live-events", proves, testing.result):
+                adapter, others = result[2][:1], result[2][1:]
+                logs["live"] += adapter + others[:1]
+                logs["realtime"] += others[1:]
+                add_commands(table, "live-events", proves, "live", result[0], result[1], adapter)
     return logs
+
+
+def adapter_tests(place, cargo):
+    """Of the other two, what the model sends is looked at: what they send it is wrong on purpose."""
+    began = time.monotonic()
+    logs = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
+    return "the tests of the adapter", time.monotonic() - began, logs
+
+
+def add_commands(table, name, proves, protocol, words, seconds, logs):
+    if checked := outcome(table, name, proves, lambda: server_events.our_commands(logs, protocol)):
+        told = f"{checked.total()} events in {len(checked.counts)} forms, all valid; {words}"
+        table.add(name, proves, told, seconds)
 
 
 def compare_bridges(place, table, extra):
@@ -115,11 +138,9 @@ def compare_bridges(place, table, extra):
     return [us.wire_log, them.wire_log] if bridge_checked else []
 
 
-def check_model(place, logs, table):
-    sim_tests = place.scratch / SIM_TESTS_LOG
-    logs = logs + ([sim_tests] if sim_tests.exists() else [])
-    proves = "every event that the simulated model sends is valid"
-    if checked := outcome(table, "model-events", proves, lambda: server_events.model_events(logs)):
+def check_model(protocol, logs, table):
+    proves = f"every {protocol} event that the simulated model sends is valid"
+    if checked := outcome(table, "model-events", proves, lambda: server_events.model_events(logs, protocol)):
         table.add("model-events", proves, f"{checked.total()} events in {len(checked.counts)} forms, all valid")
 
 

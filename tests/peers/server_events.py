@@ -6,7 +6,7 @@ import processes
 from processes import Failed
 
 # Each of these must have occurred, so that nothing passes by not being sent.
-COMMANDS = (
+REALTIME_COMMANDS = (
     "session.update",
     "input_audio_buffer.append",
     "input_audio_buffer.commit",
@@ -16,6 +16,15 @@ COMMANDS = (
     "conversation.item.create (system message)",
     "conversation.item.truncate",
     "conversation.item.delete",
+)
+LIVE_COMMANDS = (
+    "session.start",
+    "session.input_audio.append",
+    "session.commentary.append",
+    "session.thinking.append",
+    "response.item.create",
+    "response.create (bare)",
+    "session.close",
 )
 # They mostly wait; each is a server process, a phone and a model.
 AT_ONCE = 16
@@ -40,27 +49,41 @@ def play(place):
     return f"{len(logs)} scenarios over real sockets", seconds, logs
 
 
-def our_commands(logs):
+def sim_tests(place, cargo, target):
+    """Runs a target of the simulators' own tests, which log what went over the wire; returns the log."""
+    log = place.scratch / f"{target}.wire.jsonl"
+    log.unlink(missing_ok=True)
+    command = [cargo, "test", "--quiet", "--manifest-path", str(place.root / "Cargo.toml")]
+    command += ["--package", "sim", "--test", target]
+    output = place.scratch / f"{target}.log"
+    code, _, _ = processes.run(command, TIMEOUT_S, output, {"SIM_MODEL_WIRE_LOG": str(log)})
+    if code:
+        raise Failed(f"cargo test -p sim --test {target} fails: {processes.last_line(output)}")
+    return log
+
+
+def our_commands(logs, protocol="realtime"):
     """What our server sent in all its calls: valid, and every kind of it."""
-    checked = sound_commands(logs)
-    if missing := [command for command in COMMANDS if not checked.counts[command]]:
+    checked = sound_commands(logs, protocol)
+    wanted = {"realtime": REALTIME_COMMANDS, "live": LIVE_COMMANDS}[protocol]
+    if missing := [command for command in wanted if not checked.counts[command]]:
         raise Failed(f"never sent: {', '.join(missing)}")
-    if surprising := [form for form in checked.counts if form not in COMMANDS]:
-        raise Failed(f"sent and not expected: {', '.join(surprising)}; name it in COMMANDS if it is meant")
+    if surprising := [form for form in checked.counts if form not in wanted]:
+        raise Failed(f"sent and not expected: {', '.join(surprising)}; name it in server_events.py if it is meant")
     return checked
 
 
-def sound_commands(logs):
-    return without_fault(logs, "in")
+def sound_commands(logs, protocol="realtime"):
+    return without_fault(logs, "in", protocol)
 
 
-def model_events(logs):
+def model_events(logs, protocol="realtime"):
     """What the simulated model sent, to whomever."""
-    return without_fault(logs, "out")
+    return without_fault(logs, "out", protocol)
 
 
-def without_fault(logs, direction):
-    checked = check_wire.check(logs, (direction,))[direction]
+def without_fault(logs, direction, protocol):
+    checked = check_wire.check(logs, (direction,), protocol)[direction]
     if checked.wrong:
         raise Failed(f"{checked.wrong} of {checked.total()} events are wrong: {'; '.join(checked.findings[:3])}")
     if not checked.total():
