@@ -5,19 +5,20 @@ use crate::deadline::{Deadline, Deadlines};
 use crate::decision::{Decision, DropReason, LatePart};
 use crate::gate::GateReason;
 use crate::history::History;
+use crate::idle::Idle;
 use crate::input::Input;
 use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
 use crate::playback::{EndedPlayback, PlaybackClock};
-use crate::policy::{Policy, TurnEnd};
+use crate::policy::Policy;
 use crate::response::{Ended, Fruitless, Purpose, ResponseClock};
 use crate::session::Session;
-use crate::turn::{TurnEndedBy, TurnTracker, VoiceChange};
+use crate::turn::TurnTracker;
 use crate::work::{Output, SoFar, Telling, WorkClock};
 use vocab::delivery::DeliveryChange;
 use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
 use vocab::work::{Proposal, WorkCommand, WorkEvent};
-use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples, VoiceEvidence};
+use vocab::{CallTime, MarkName, ModelItemId, ModelResponseId, ResponseId, Samples};
 
 /// Tool calls that one response may propose; a model in a loop must end (cases 3.7 of models.md).
 const MAX_CALLS_A_RESPONSE: u32 = 8;
@@ -35,6 +36,7 @@ pub struct Conversation {
     pub(crate) now: CallTime,
     pub(crate) phase: Phase,
     pub(crate) session: Session,
+    pub(crate) idle: Idle,
     pub(crate) turn: TurnTracker,
     pub(crate) responses: ResponseClock,
     pub(crate) playback: PlaybackClock,
@@ -45,7 +47,7 @@ pub struct Conversation {
     pub(crate) deadlines: Deadlines,
     pub(crate) published: AgentState,
     /// The open turn cut our voice: somebody waits for us to go on.
-    cut_by_turn: bool,
+    pub(crate) cut_by_turn: bool,
 }
 
 impl Conversation {
@@ -55,6 +57,7 @@ impl Conversation {
             now: CallTime(0),
             phase: Phase::Open,
             session: Session::default(),
+            idle: Idle::default(),
             turn: TurnTracker::new(),
             responses: ResponseClock::default(),
             playback: PlaybackClock::default(),
@@ -111,6 +114,7 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
+                self.caller_is_back();
                 self.add_context(format!("The caller pressed {digit} on the keypad."), out);
                 true
             }
@@ -149,6 +153,7 @@ impl Conversation {
                 | Deadline::OutputWait
                 | Deadline::RenewalDue
                 | Deadline::OwnAnswer
+                | Deadline::IdleOver
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
                 | Deadline::SaveOverdue => {}
@@ -171,104 +176,6 @@ impl Conversation {
             }
         }
         moved
-    }
-
-    // ---- the user clock -------------------------------------------------------------------------------------------------
-
-    /// Most frames change nothing and cost nothing more.
-    fn caller_audio(&mut self, samples: Samples, evidence: VoiceEvidence, out: &mut Vec<Command>) -> bool {
-        let Some(change) = self.turn.hear(self.now, samples, evidence, &self.policy.turn) else { return false };
-        match change {
-            VoiceChange::Started => self.hold_voice(out),
-            VoiceChange::Retracted => {
-                self.resume_voice(out);
-                self.caller_fell_quiet(out);
-            }
-            VoiceChange::Confirmed => self.caller_takes_the_floor(out),
-            VoiceChange::Paused => {}
-            // The model took the pause for the end of the turn, and the caller goes on: they have the floor again.
-            VoiceChange::Continued if self.turn.open_turn().is_none() => self.caller_takes_the_floor(out),
-            VoiceChange::Continued => self.deadlines.set(Deadline::ModelTurnEnd, None),
-            VoiceChange::Stopped => {
-                out.push(Command::Explain(Decision::SpeechEnded));
-                self.caller_fell_quiet(out);
-            }
-        }
-        true
-    }
-
-    fn caller_takes_the_floor(&mut self, out: &mut Vec<Command>) {
-        self.cut_by_turn |= self.barge_in(out);
-        self.deadlines.set(Deadline::ModelTurnEnd, None);
-        if let Some(turn) = self.turn.open() {
-            out.push(Command::Explain(Decision::TurnOpened { turn }));
-        }
-    }
-
-    /// The open turn ends, or the model gets its time to end it.
-    fn caller_fell_quiet(&mut self, out: &mut Vec<Command>) {
-        match self.turn.ended_by_quiet(self.turn_end()) {
-            Some(by) => {
-                if by == TurnEndedBy::Hangover {
-                    out.push(Command::Model(ModelCommand::CommitTurn));
-                }
-                self.close_turn(by, out);
-            }
-            None if self.turn.open_turn().is_some() => {
-                let patience = u64::from(self.policy.turn.model_end_timeout_ms);
-                self.deadlines.set(Deadline::ModelTurnEnd, Some(self.now.plus_ms(patience)));
-            }
-            None => {}
-        }
-    }
-
-    /// The model's turn detection never said a word about it.
-    fn turn_timed_out(&mut self, out: &mut Vec<Command>) {
-        if self.turn.open_turn().is_none() || self.turn.caller_is_speaking() {
-            // Falling quiet sets the deadline anew.
-            return;
-        }
-        let by = if self.turn.is_committed() { TurnEndedBy::Model } else { TurnEndedBy::Timeout };
-        let before = self.owed.turn;
-        let silenced_us = self.cut_by_turn;
-        self.close_turn(by, out);
-        self.cut_by_turn = false;
-        // What the model does not take for speech (a cough) needs no answer, unless it silenced us.
-        if by == TurnEndedBy::Timeout && !silenced_us {
-            self.owed.turn = before;
-        }
-    }
-
-    pub(crate) fn close_turn(&mut self, by: TurnEndedBy, out: &mut Vec<Command>) {
-        self.deadlines.set(Deadline::ModelTurnEnd, None);
-        if let Some(turn) = self.turn.close() {
-            if by != TurnEndedBy::Timeout {
-                self.cut_by_turn = false;
-            }
-            self.owed.turn = Some(turn);
-            self.owed.turn_closed_at = Some(self.now);
-            self.owed.turn_ended_at = Some(self.turn.last_speech().unwrap_or(self.now));
-            out.push(Command::Explain(Decision::TurnClosed { turn, by }));
-            self.turn_may_be_answered();
-        }
-    }
-
-    fn model_committed(&mut self, item: ModelItemId, out: &mut Vec<Command>) {
-        match self.turn_end() {
-            // Our own commit, echoed: the turn closed when we sent it.
-            TurnEnd::Local => {
-                if let Some(turn) = self.turn.latest_turn() {
-                    self.history.caller_spoke(turn, item);
-                }
-            }
-            TurnEnd::Model => {
-                let (turn, pausing) = self.turn.model_committed();
-                self.history.caller_spoke(turn, item);
-                if pausing {
-                    self.close_turn(TurnEndedBy::Model, out);
-                }
-            }
-        }
     }
 
     // ---- the response clock ---------------------------------------------------------------------------------------------
@@ -481,15 +388,15 @@ impl Conversation {
     /// Stories of sound that have ended: the history and the deliveries learn what was heard.
     pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
         while let Some(EndedPlayback { end, at_most }) = self.playback.take_ended() {
-            self.history.playback_ended(&end);
+            let heard = self.history.playback_ended(&end);
             out.push(Command::ReleaseAudio { playback: end.playback });
             let id = end.response;
-            let deliveries = match self.responses.get_mut(id) {
+            let (purpose, deliveries) = match self.responses.get_mut(id) {
                 Some(response) => {
                     response.silent = true;
-                    response.deliveries.clone()
+                    (Some(response.purpose), response.deliveries.clone())
                 }
-                None => Vec::new(),
+                None => (None, Vec::new()),
             };
             out.push(Command::Explain(Decision::PlaybackEnded(end.clone())));
             for delivery in deliveries {
@@ -504,6 +411,12 @@ impl Conversation {
                 out.push(Command::Explain(Decision::DeliveryChanged { delivery, change: verdict.change }));
             }
             self.responses.forget_if_over(id);
+            if self.phase != Phase::Closed {
+                self.judge_claim(id, &heard, out);
+            }
+            if let Some(purpose) = purpose {
+                self.farewell_ended(purpose, &end, out);
+            }
         }
     }
 
