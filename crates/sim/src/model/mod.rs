@@ -136,6 +136,8 @@ struct Service {
     progress: Arc<Mutex<ScriptProgress>>,
     record: Mutex<ModelRecord>,
     wire_log: Option<Mutex<std::fs::File>>,
+    /// Cancelled when the sessions that are open now are lost; those after it have another.
+    open: Mutex<CancellationToken>,
 }
 
 pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
@@ -154,6 +156,7 @@ pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
         clock: Clock::start(),
         progress: Arc::default(),
         record: Mutex::default(),
+        open: Mutex::default(),
         wire_log,
         config,
     });
@@ -174,6 +177,10 @@ impl ModelServer {
     }
     pub fn set_faults(&self, change: impl FnOnce(&mut ModelFaults)) {
         change(&mut locked(&self.service.faults));
+    }
+    /// Drops the connections of the sessions that are open now (no close frame), and of none that opens afterwards.
+    pub fn lose_sessions(&self) {
+        std::mem::take(&mut *locked(&self.service.open)).cancel();
     }
     pub fn stop(&self) {
         self.stop.cancel();
@@ -295,6 +302,7 @@ async fn run(
     place: usize,
     service: &Service,
 ) -> &'static str {
+    let lost = locked(&service.open).clone();
     let mut event_number = 0u64;
     loop {
         let now_us = service.clock.now_us();
@@ -349,6 +357,7 @@ async fn run(
                 Some(Ok(_)) => {}
                 Some(Err(_)) => return "the client went away",
             },
+            () = lost.cancelled() => return "lost",
             () = wake => if drop_at.is_some_and(|at| at <= service.clock.now_us()) {
                 return "dropped after time";
             },
