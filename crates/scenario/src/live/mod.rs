@@ -371,15 +371,9 @@ impl House<'_> {
             self.ask_phone(&PhoneStep::DelayMarks { ms })?;
         }
         if fault.lose_model {
-            self.model.set_faults(|faults| faults.drop_after_ms = Some(0));
-            // It looks at its faults with the next frame of the caller; the session after this one is sound.
-            let before = self.model.record().sessions.last().map(|session| session.opened_us);
-            let closed =
-                || self.model.record().sessions.iter().any(|s| Some(s.opened_us) == before && s.closed_us.is_some());
-            while !closed() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-            self.model.set_faults(|faults| faults.drop_after_ms = None);
+            // It looks at its faults with the next frame of the caller; a session that is opened after this one is sound.
+            let last = self.model.record().sessions.last().map(|session| session.opened_us);
+            self.model.set_faults(|faults| faults.drop_opened_by_us = last);
         }
         if let Some(count) = fault.refuse_creates {
             self.model.set_faults(|faults| faults.refuse_creates = count);
