@@ -12,6 +12,7 @@ import time
 import bridges
 import check_wire
 import conversations
+import live_calls
 import processes
 import server_events
 from conversations import Peer
@@ -26,7 +27,7 @@ PEERS = (
     Peer("openai-live", "python", "openai_live.py", "audio/pcmu", errors=("invalid_value",), protocol="live"),
     Peer("livekit-live", "python", "livekit_live.py", "audio/pcm", protocol="live"),
 )
-OTHERS = ("server-events", "live-events", "bridge")
+OTHERS = ("server-events", "live-events", "live-calls", "bridge")
 
 
 class Table:
@@ -68,6 +69,8 @@ def main():
     if missed := check_wire.faults_are_found():
         table.fail("check_wire", "the check finds known faults", "; ".join(missed))
     logs = play_all(place, given.cargo, wanted, table)
+    if "live-calls" in wanted:
+        call_live_service(place, table)
     if "bridge" in wanted:
         logs["realtime"] += compare_bridges(place, table, extra)
     for protocol, found in logs.items():
@@ -93,10 +96,12 @@ def play_all(place, cargo, wanted, table):
                 table.add(peer.name, proves, result[0], result[1])
                 logs[peer.protocol].append(result[2])
         if playing:
-            proves = "every event that our server sends a realtime model is valid"
+            proves = "every event that our server sends a model is valid"
             if result := outcome(table, "server-events", proves, playing.result):
-                logs["realtime"] += result[2]
-                add_commands(table, "server-events", proves, "realtime", *result)
+                words, seconds, by_protocol = result
+                for protocol, found in by_protocol.items():
+                    logs[protocol] += found
+                    add_commands(table, "server-events", proves, protocol, f"{len(found)} {words}", seconds, found)
         if testing:
             proves = "every event that our adapter sends a Live model is valid"
             if result := outcome(table, "live-events", proves, testing.result):
@@ -112,6 +117,15 @@ def adapter_tests(place, cargo):
     began = time.monotonic()
     logs = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
     return "the tests of the adapter", time.monotonic() - began, logs
+
+
+def call_live_service(place, table):
+    """By itself: it is real time for nine servers."""
+    proves = "what is owed with a Live service that is not ours: B1 to B9 in whole calls"
+    if result := outcome(table, "live-calls", proves, lambda: live_calls.play(place)):
+        words, seconds, logs = result
+        if checked := outcome(table, "live-calls", proves, lambda: server_events.sound_commands(logs, "live")):
+            table.add("live-calls", proves, f"{words}; all {checked.total()} events of ours are valid", seconds)
 
 
 def add_commands(table, name, proves, protocol, words, seconds, logs):

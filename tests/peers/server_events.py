@@ -1,6 +1,8 @@
 """Every event that Answerback sends to a model in real calls, and every event that the simulated model sends, against the
 vendor's types."""
 
+import json
+
 import check_wire
 import processes
 from processes import Failed
@@ -32,7 +34,7 @@ TIMEOUT_S = 420
 
 
 def play(place):
-    """Plays every scenario over real sockets; returns (in words, seconds, the wire logs)."""
+    """Plays every scenario over real sockets; returns (in words, seconds, the wire logs by protocol)."""
     logs, seconds = [], 0.0
     for name, folder in (("scenarios", place.root / "tests/scenarios"), ("own", place.sources / "scenarios")):
         kept = place.scratch / name
@@ -46,7 +48,17 @@ def play(place):
             failed = [line.strip() for line in told.splitlines() if line.strip() and not line.endswith(" ok")]
             raise Failed(f"{folder.name}: {'; '.join(failed[:3])[:400]}")
         logs += sorted(kept.glob("*/model-wire.jsonl"))
-    return f"{len(logs)} scenarios over real sockets", seconds, logs
+    by_protocol = {"realtime": [], "live": []}
+    for log in logs:
+        by_protocol[protocol_of(log)].append(log)
+    return "scenarios over real sockets", seconds, by_protocol
+
+
+def protocol_of(log):
+    """A scenario has one model, and the first thing that it is told is of its interface."""
+    with open(log, encoding="utf-8") as lines:
+        kinds = (line["event"].get("type") for line in map(json.loads, lines) if line["dir"] == "in")
+        return "live" if next(kinds, None) == "session.start" else "realtime"
 
 
 def sim_tests(place, cargo, target):

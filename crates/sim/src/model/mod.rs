@@ -16,7 +16,7 @@ mod turn_detection;
 pub(crate) use events::{default_session, detection_of, update_session};
 pub use generation::Pace;
 pub use live::{AppendRecord, CreateRecord, LiveSessionRecord, RunRecord, SaidRecord};
-pub use offline::{OfflineModel, OfflineSession};
+pub use offline::{OfflineModel, OfflineRecord, OfflineSession};
 pub use record::{
     CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
 };
@@ -85,6 +85,10 @@ pub struct ModelFaults {
     pub filler: Option<&'static str>,
     /// Live only: the session reaches its time limit so long after it started.
     pub expire_after_ms: Option<u64>,
+    /// Live only: the present session reaches its time limit now. It is unset when that has happened.
+    pub expires_now: bool,
+    /// Live only: so many of the script's `unprompted` lines have been due so far.
+    pub unprompted: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -264,6 +268,12 @@ impl AnySession {
         match self {
             Self::Realtime(session) => session.next_at_us(),
             Self::Live(session) => session.next_at_us(),
+        }
+    }
+    fn has_events(&self) -> bool {
+        match self {
+            Self::Realtime(session) => !session.events.is_empty(),
+            Self::Live(session) => !session.events.is_empty(),
         }
     }
     fn ended(&self) -> u32 {
