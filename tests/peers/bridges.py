@@ -5,15 +5,14 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import json
-import shutil
 import statistics
 
 import check_wire
+import our_server
 import processes
+from our_server import AUTH_TOKEN, PUBLIC_URL
 from processes import Failed
 
-PUBLIC_URL = "https://bridge.example"
-AUTH_TOKEN = "the token of both bridges"
 # The service bursts; as fast as the simulated model does by itself.
 SPEED = 8
 CALL_S = 150
@@ -25,7 +24,6 @@ INTERRUPTIONS = (
     "fourth line, at half; marks come 300 ms late",
     "fifth line, close to its end",
 )
-SHIPPED_BACKEND = "127.0.0.1:9300"
 # Marks are 200 ms apart and a truncation never claims more than was played: docs/peers.md says where this comes from.
 MOST_BEHIND_MS = 250
 LATE_MARKS_MS = 300
@@ -107,26 +105,8 @@ def reference(place, model_url):
 
 @contextlib.contextmanager
 def ours(place, model_url):
-    """Our server with the shipped config, and the booking system that it books with."""
-    folder = place.scratch / "answerback"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(place.root / "config", folder / "config")
-    command = [str(place.program), "sim", "booking", "--listen", "127.0.0.1:0", "--file", str(folder / "bookings.jsonl")]
-    with processes.running(command, r"^booking backend at http://([\d.:]+)/", place.scratch / "booking.log") as backend:
-        for tool in (folder / "config/tools").glob("*.toml"):
-            tool.write_text(tool.read_text(encoding="utf-8").replace(SHIPPED_BACKEND, backend), encoding="utf-8")
-        env = {
-            "ANSWERBACK__SERVER__BIND": "127.0.0.1:0",
-            "ANSWERBACK__SERVER__PUBLIC_URL": PUBLIC_URL,
-            "ANSWERBACK__SERVER__DATA_DIR": str(folder / "data"),
-            "ANSWERBACK__SERVER__DRAIN_GRACE_S": "2",
-            "ANSWERBACK__TWILIO__AUTH_TOKEN": AUTH_TOKEN,
-            "ANSWERBACK__MODEL__BASE_URL": model_url,
-            "ANSWERBACK__MODEL__API_KEY": "peer",
-        }
-        command = [str(place.program), "serve", "--config", str(folder / "config")]
-        with processes.running(command, r"^ready at http://([\d.:]+)", place.scratch / "serve.log", env) as address:
-            yield address
+    with our_server.serving(place, "answerback", model_url) as server:
+        yield server.address
 
 
 def compare(place):

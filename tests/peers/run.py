@@ -12,6 +12,7 @@ import time
 import bridges
 import check_wire
 import conversations
+import live_calls
 import processes
 import server_events
 from conversations import Peer
@@ -26,7 +27,7 @@ PEERS = (
     Peer("openai-live", "python", "openai_live.py", "audio/pcmu", errors=("invalid_value",), protocol="live"),
     Peer("livekit-live", "python", "livekit_live.py", "audio/pcm", protocol="live"),
 )
-OTHERS = ("server-events", "live-events", "bridge")
+OTHERS = ("server-events", "live-events", "live-calls", "bridge")
 
 
 class Table:
@@ -68,6 +69,8 @@ def main():
     if missed := check_wire.faults_are_found():
         table.fail("check_wire", "the check finds known faults", "; ".join(missed))
     logs = play_all(place, given.cargo, wanted, table)
+    if "live-calls" in wanted:
+        call_live_service(place, table)
     if "bridge" in wanted:
         logs["realtime"] += compare_bridges(place, table, extra)
     for protocol, found in logs.items():
@@ -85,7 +88,7 @@ def play_all(place, cargo, wanted, table):
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(PEERS) + 1) as pool:
         talking = [(p, pool.submit(conversations.converse, place, p)) for p in PEERS if p.name in wanted]
         # One after the other: cargo builds one thing at a time.
-        testing = pool.submit(live_and_tests, place, cargo) if "live-events" in wanted else None
+        testing = pool.submit(adapter_tests, place, cargo) if "live-events" in wanted else None
         for peer, conversation in talking:
             proves = f"a whole {peer.protocol} conversation with the simulated model in {peer.format}"
             if result := outcome(table, peer.name, proves, conversation.result):
@@ -93,27 +96,36 @@ def play_all(place, cargo, wanted, table):
                 logs[peer.protocol].append(result[2])
         # Not before: scenarios hold calls to times that a machine which starts everything at once does not keep.
         if "server-events" in wanted:
-            proves = "every event that our server sends a realtime model is valid"
+            proves = "every event that our server sends a model is valid"
             if result := outcome(table, "server-events", proves, lambda: server_events.play(place)):
-                logs["realtime"] += result[2]
-                add_commands(table, "server-events", proves, "realtime", *result)
+                words, seconds, by_protocol = result
+                for protocol, found in by_protocol.items():
+                    logs[protocol] += found
+                    add_commands(table, "server-events", proves, protocol, f"{len(found)} {words}", seconds, found)
         if testing:
-            proves = "every event that our server sends a Live model is valid"
+            proves = "every event that our adapter sends a Live model is valid"
             if result := outcome(table, "live-events", proves, testing.result):
-                words, seconds, ours, live_model, realtime_model = result
-                logs["live"] += [*ours, live_model]
-                logs["realtime"].append(realtime_model)
-                add_commands(table, "live-events", proves, "live", words, seconds, ours)
+                adapter, others = result[2][:1], result[2][1:]
+                logs["live"] += adapter + others[:1]
+                logs["realtime"] += others[1:]
+                add_commands(table, "live-events", proves, "live", result[0], result[1], adapter)
     return logs
 
 
-def live_and_tests(place, cargo):
-    """What our server and its adapter sent; then what the simulated models sent to tests that err on purpose."""
+def adapter_tests(place, cargo):
+    """Of the other two, what the model sends is looked at: what they send it is wrong on purpose."""
     began = time.monotonic()
-    calls, _ = server_events.play_folder(place, "live", place.sources / "scenarios_live")
-    tests = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
-    words = f"{len(calls)} scenario over real sockets, and the adapter's tests"
-    return words, time.monotonic() - began, [*calls, tests[0]], tests[1], tests[2]
+    logs = [server_events.sim_tests(place, cargo, target) for target in ("live_adapter", "live_model", "model")]
+    return "the tests of the adapter", time.monotonic() - began, logs
+
+
+def call_live_service(place, table):
+    """By itself: it is real time for nine servers."""
+    proves = "what is owed with a Live service that is not ours: B1 to B9 in whole calls"
+    if result := outcome(table, "live-calls", proves, lambda: live_calls.play(place)):
+        words, seconds, logs = result
+        if checked := outcome(table, "live-calls", proves, lambda: server_events.sound_commands(logs, "live")):
+            table.add("live-calls", proves, f"{words}; all {checked.total()} events of ours are valid", seconds)
 
 
 def add_commands(table, name, proves, protocol, words, seconds, logs):

@@ -1,6 +1,8 @@
 """Every event that Answerback sends to a model in real calls, and every event that the simulated model sends, against the
 vendor's types."""
 
+import json
+
 import check_wire
 import processes
 from processes import Failed
@@ -14,9 +16,6 @@ REALTIME_COMMANDS = (
     "response.cancel",
     "conversation.item.create (function_call_output)",
     "conversation.item.create (system message)",
-    # What was said before, told to a session that takes the place of a lost one.
-    "conversation.item.create (user message)",
-    "conversation.item.create (assistant message)",
     "conversation.item.truncate",
     "conversation.item.delete",
 )
@@ -35,23 +34,31 @@ TIMEOUT_S = 420
 
 
 def play(place):
-    """Plays every scenario over real sockets; returns (in words, seconds, the wire logs)."""
-    shipped, seconds = play_folder(place, "scenarios", place.root / "tests/scenarios")
-    own, more_seconds = play_folder(place, "own", place.sources / "scenarios")
-    return f"{len(shipped + own)} scenarios over real sockets", seconds + more_seconds, shipped + own
+    """Plays every scenario over real sockets; returns (in words, seconds, the wire logs by protocol)."""
+    logs, seconds = [], 0.0
+    for name, folder in (("scenarios", place.root / "tests/scenarios"), ("own", place.sources / "scenarios")):
+        kept = place.scratch / name
+        for old in kept.glob("*/model-wire.jsonl"):
+            old.unlink()
+        command = [str(place.program), "scenario", "run", str(folder), "--live"]
+        command += ["--at-once", str(AT_ONCE), "--keep", str(kept)]
+        code, told, took = processes.run(command, TIMEOUT_S, place.scratch / f"{name}.log")
+        seconds += took
+        if code:
+            failed = [line.strip() for line in told.splitlines() if line.strip() and not line.endswith(" ok")]
+            raise Failed(f"{folder.name}: {'; '.join(failed[:3])[:400]}")
+        logs += sorted(kept.glob("*/model-wire.jsonl"))
+    by_protocol = {"realtime": [], "live": []}
+    for log in logs:
+        by_protocol[protocol_of(log)].append(log)
+    return "scenarios over real sockets", seconds, by_protocol
 
 
-def play_folder(place, name, folder):
-    """Returns the wire logs, and the seconds it took."""
-    kept = place.scratch / name
-    for old in kept.glob("*/model-wire.jsonl"):
-        old.unlink()
-    command = [str(place.program), "scenario", "run", str(folder), "--live", "--at-once", str(AT_ONCE), "--keep", str(kept)]
-    code, told, seconds = processes.run(command, TIMEOUT_S, place.scratch / f"{name}.log")
-    if code:
-        failed = [line.strip() for line in told.splitlines() if line.strip() and not line.endswith(" ok")]
-        raise Failed(f"{folder.name}: {'; '.join(failed[:3])[:400]}")
-    return sorted(kept.glob("*/model-wire.jsonl")), seconds
+def protocol_of(log):
+    """A scenario has one model, and the first thing that it is told is of its interface."""
+    with open(log, encoding="utf-8") as lines:
+        kinds = (line["event"].get("type") for line in map(json.loads, lines) if line["dir"] == "in")
+        return "live" if next(kinds, None) == "session.start" else "realtime"
 
 
 def sim_tests(place, cargo, target):

@@ -1,7 +1,7 @@
 //! Every file of `tests/scenarios`, in virtual time and over real sockets.
 
-use scenario::file::{Expect, Scenario};
-use scenario::from_call::{Target, from_call};
+use scenario::file::{Expect, Scenario, ScenarioProvider};
+use scenario::from_call::{FromCallError, Target, from_call};
 use scenario::judge::judge;
 use scenario::live::Launch;
 use scenario::run::{Outcome, files, run_live, run_virtual};
@@ -120,7 +120,14 @@ fn every_recording_replays_and_nine_in_ten_make_a_scenario_that_comes_out_the_sa
             assert!(report.drift.is_none() && report.steps > 0, "{}: {:?}", recording.display(), report.drift);
         }
         let target = Target { folder: &folder, config: None };
-        let files = from_call(&folder, &target).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let speaks_by_itself = Scenario::read(&path).unwrap().provider == Some(ScenarioProvider::GptLive);
+        let files = match from_call(&folder, &target) {
+            // Such a recording does not hold what made the model speak, and nothing is written that pretends it does.
+            Err(FromCallError::SpeaksByItself { .. }) if speaks_by_itself => continue,
+            Ok(_) if speaks_by_itself => panic!("{}: a scenario came of it", path.display()),
+            Ok(files) => files,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
         assert_eq!(files.len(), 1, "{}: the streams and calls of one caller are one story", path.display());
         written.extend(files);
     }

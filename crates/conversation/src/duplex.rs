@@ -25,6 +25,12 @@ impl Conversation {
         Some(ended_at.plus_ms(u64::from(self.policy.response.own_answer_ms)))
     }
 
+    /// The model is about to answer the caller of itself. News put to it now would seem to be told by that answer, which knows
+    /// nothing of them (R7).
+    pub(crate) fn own_answer_is_awaited(&self) -> bool {
+        self.own_answer_by().is_some_and(|by| by > self.now)
+    }
+
     /// The turn that is owed an answer must be asked for: the model has had its time. Of one that answers only when asked, always.
     pub(crate) fn must_ask_for_turn(&self) -> bool {
         self.owed.turn.is_some() && self.own_answer_by().is_none_or(|by| by <= self.now)

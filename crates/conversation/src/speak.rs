@@ -59,6 +59,7 @@ impl Conversation {
             // Tool calls whose output is about to come bring an answer too.
             response_owed: response_due
                 || self.responses.in_slot().is_some()
+                || self.own_answer_is_awaited()
                 || self.work.output_awaited_until().is_some_and(|until| until > self.now),
             playback_live: self.playback.is_live(),
             urgent_voice: self.pending.iter().any(|pending| pending.is_urgent_voice()),

@@ -343,6 +343,33 @@ fn an_uncertain_delivery_joins_the_callers_next_turn_as_such() {
 }
 
 #[test]
+fn news_wait_for_the_answer_that_comes_of_itself_which_would_pass_for_their_telling() {
+    let mut call = Duplex::open();
+    call.stage.work(WorkEvent::DeliveryReady(brief("dlv_1", "op_1")));
+    call.caller_speaks(1_000);
+    call.stage.run(2_000);
+    assert_eq!(call.stage.responses_asked(), 0, "the model has not answered the caller yet");
+    call.speaks(false, 1_000);
+    call.stage.run(1_000);
+    assert!(call.stage.asked_directions().unwrap().contains("op_1 committed"));
+    assert!(!call.stage.story("dlv_1").iter().any(|change| matches!(change, DeliveryChange::Heard { .. })));
+    call.speaks(true, 1_000);
+    call.stage.run(1_000);
+    assert!(matches!(call.stage.story("dlv_1").last(), Some(DeliveryChange::Heard { .. })));
+}
+
+#[test]
+fn news_join_the_reminder_when_the_model_leaves_the_caller_without_an_answer() {
+    let mut call = Duplex::open();
+    call.stage.work(WorkEvent::DeliveryReady(brief("dlv_1", "op_1")));
+    call.caller_speaks(1_000);
+    call.stage.run(6_500);
+    assert_eq!(call.stage.responses_asked(), 1);
+    let directions = call.stage.asked_directions().unwrap();
+    assert!(directions.contains("waits") && directions.contains("op_1 committed"), "{directions}");
+}
+
+#[test]
 fn nothing_is_asked_while_the_caller_speaks_though_a_result_waits() {
     let mut call = Duplex::open();
     call.caller_speaks(1_000);

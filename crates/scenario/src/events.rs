@@ -109,11 +109,19 @@ pub fn matches(pattern: &str, event: &Event) -> bool {
 #[derive(Debug, Default)]
 pub struct Steps {
     sounding: Option<ResponseId>,
+    /// What each response says, from its first sound on.
+    said: BTreeMap<ResponseId, String>,
     playing: BTreeMap<PlaybackId, String>,
 }
 
 /// What the model says in a response, by the model's own record.
-pub type WordsOf<'a> = &'a dyn Fn(ResponseId) -> Option<String>;
+#[derive(Clone, Copy)]
+pub enum WordsOf<'a> {
+    /// It knows our responses.
+    Response(&'a dyn Fn(ResponseId) -> Option<String>),
+    /// It knows none, only what it is saying now.
+    Now(&'a dyn Fn() -> Option<String>),
+}
 
 impl Steps {
     pub fn input(&mut self, at_us: u64, input: &Input, out: &mut Vec<Event>) {
@@ -158,7 +166,8 @@ impl Steps {
         match command {
             Command::SendAudio { playback, .. } => {
                 if !self.playing.contains_key(playback) {
-                    let words = self.sounding.and_then(words_of).unwrap_or_default();
+                    let said = self.sounding.and_then(|response| self.words(response, words_of));
+                    let words = said.unwrap_or_default();
                     say("agent_starts", words.clone());
                     self.playing.insert(*playback, words);
                 }
@@ -193,6 +202,14 @@ impl Steps {
         }
     }
 
+    fn words(&self, response: ResponseId, words_of: WordsOf<'_>) -> Option<String> {
+        match (self.said.get(&response), words_of) {
+            (Some(words), _) => Some(words.clone()),
+            (None, WordsOf::Response(words_of)) => words_of(response),
+            (None, WordsOf::Now(_)) => None,
+        }
+    }
+
     fn decision(&mut self, at_us: u64, decision: &Decision, words_of: WordsOf<'_>, out: &mut Vec<Event>) {
         let mut say = |name, text: String| out.push(Event { at_us, name, text });
         match decision {
@@ -217,9 +234,18 @@ impl Steps {
                 }
             }
             Decision::ResponsePlanned { purpose, .. } => say("response_planned", word(purpose)),
-            Decision::ResponseSounds { response } => self.sounding = Some(*response),
+            Decision::ResponseSounds { response } => {
+                self.sounding = Some(*response);
+                let words = match words_of {
+                    WordsOf::Response(words_of) => words_of(*response),
+                    WordsOf::Now(words) => words(),
+                };
+                if let Some(words) = words {
+                    self.said.insert(*response, words);
+                }
+            }
             Decision::ResponseEnded { response, end } => {
-                let words = words_of(*response).unwrap_or_default();
+                let words = self.words(*response, words_of).unwrap_or_default();
                 let how = match end {
                     ResponseEnd::Completed => "completed".to_owned(),
                     ResponseEnd::Cancelled => "cancelled".to_owned(),

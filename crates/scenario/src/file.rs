@@ -1,6 +1,7 @@
 //! The file of one scenario, TOML. `docs/scenarios.md` teaches it; `docs/scenario.schema.json` is its JSON Schema.
 
 use serde::Deserialize;
+use sim::model::ModelFaults;
 use std::path::{Path, PathBuf};
 use vocab::effect::OperationStatus;
 
@@ -18,6 +19,10 @@ pub struct Scenario {
     /// Where it can run; both by default. A fault that only one runner can make says so here.
     #[serde(default = "both")]
     pub runners: Vec<Runner>,
+    /// The interface that the model has; the config's by default, which is the Realtime one where it says nothing.
+    pub provider: Option<ScenarioProvider>,
+    /// With `gpt_live`: who does what the model wants done. `responses` by default.
+    pub delegation: Option<ScenarioDelegation>,
     /// A config folder to start from, relative to this file; the shipped one (Luigi's) by default.
     pub config: Option<PathBuf>,
     /// Laid over `answerback.toml`.
@@ -56,6 +61,22 @@ pub enum Runner {
     Virtual,
     /// Over real sockets, against a real server.
     Live,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScenarioProvider {
+    OpenaiRealtime,
+    GptLive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScenarioDelegation {
+    /// A backend model has the tools.
+    Responses,
+    /// We do it, with the agent's `delegate_tool`.
+    Client,
 }
 
 fn both() -> Vec<Runner> {
@@ -188,10 +209,64 @@ pub struct Fault {
     pub late_transcripts_ms: Option<u64>,
     /// The model never says that a response has ended, from now on.
     pub swallow_ends: Option<bool>,
+    /// The next so many runs of the backend fail before they made anything. GPT-Live only, as all down to `expire_model`.
+    pub fail_runs: Option<u32>,
+    /// The words of what the model says come so much later than its voice, from now on.
+    pub late_words_ms: Option<u64>,
+    /// The model takes what it is given to say and says nothing of it, from now on.
+    pub silent_commentary: Option<bool>,
+    /// The model speaks on when the caller begins, from now on.
+    pub never_yields: Option<bool>,
+    /// The model says this without any occasion; it sounds 60 ms a character.
+    pub unprompted: Option<String>,
+    /// The model's session reaches its time limit.
+    pub expire_model: bool,
     /// The booking system turns the next so many look-ups away without an answer.
     pub refuse_look_ups: Option<u32>,
     /// From now on each write takes so long. Only in virtual time.
     pub slow_disk_ms: Option<u64>,
+}
+
+impl Fault {
+    /// How many of the acts that only GPT-Live knows.
+    fn live_acts(&self) -> u32 {
+        u32::from(self.fail_runs.is_some())
+            + u32::from(self.late_words_ms.is_some())
+            + u32::from(self.silent_commentary.is_some())
+            + u32::from(self.never_yields.is_some())
+            + u32::from(self.unprompted.is_some())
+            + u32::from(self.expire_model)
+    }
+
+    /// What of it the simulated model itself does, whichever runner holds it.
+    pub fn model_faults(&self, faults: &mut ModelFaults) {
+        if let Some(count) = self.refuse_creates {
+            faults.refuse_creates = count;
+        }
+        if let Some(on) = self.answers_by_itself {
+            faults.answers_by_itself = on;
+        }
+        if let Some(ms) = self.late_transcripts_ms {
+            faults.transcript_delay_ms = ms;
+        }
+        if let Some(on) = self.swallow_ends {
+            faults.swallow_ends = on;
+        }
+        if let Some(count) = self.fail_runs {
+            faults.fail_runs = count;
+        }
+        if let Some(ms) = self.late_words_ms {
+            faults.words_delay_ms = ms;
+        }
+        if let Some(on) = self.silent_commentary {
+            faults.silent_commentary = on;
+        }
+        if let Some(on) = self.never_yields {
+            faults.never_yields = on;
+        }
+        faults.unprompted += usize::from(self.unprompted.is_some());
+        faults.expires_now |= self.expire_model;
+    }
 }
 
 /// What must have come of it.
@@ -287,6 +362,9 @@ impl Scenario {
     }
 
     fn problem(&self) -> Option<String> {
+        if self.delegation.is_some() && self.provider != Some(ScenarioProvider::GptLive) {
+            return Some("`delegation` belongs to `provider = \"gpt_live\"`".into());
+        }
         let patterns = self.expect.order.iter().chain(&self.expect.never).chain(self.expect.times.keys());
         let between = self.expect.never_listening.iter().flat_map(|between| [&between.from, &between.to]);
         let silent = self.expect.silent.iter().map(|silent| &silent.after);
@@ -322,9 +400,17 @@ impl Scenario {
                 + u32::from(fault.late_transcripts_ms.is_some())
                 + u32::from(fault.swallow_ends.is_some())
                 + u32::from(fault.refuse_look_ups.is_some())
-                + u32::from(fault.slow_disk_ms.is_some());
+                + u32::from(fault.slow_disk_ms.is_some())
+                + fault.live_acts();
             if acts != 1 {
                 return Some(format!("fault {} does {acts} things; it must do one", n + 1));
+            }
+            let live = self.provider == Some(ScenarioProvider::GptLive);
+            if !live && fault.live_acts() > 0 {
+                return Some(format!("fault {} is one of GPT-Live: it needs `provider = \"gpt_live\"`", n + 1));
+            }
+            if live && fault.swallow_ends.is_some() {
+                return Some(format!("fault {}: GPT-Live has no ends of responses to swallow", n + 1));
             }
             if fault.slow_disk_ms.is_some() && self.runners.contains(&Runner::Live) {
                 return Some("a slow disk is for `runners = [\"virtual\"]` only".into());

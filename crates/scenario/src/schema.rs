@@ -50,6 +50,8 @@ pub fn schema() -> Value {
             "refuse_creates": count, "answers_by_itself": flag,
             "late_transcripts_ms": ms, "swallow_ends": flag, "refuse_look_ups": count,
             "slow_disk_ms": ms,
+            "fail_runs": count, "late_words_ms": ms, "silent_commentary": flag, "never_yields": flag, "unprompted": text,
+            "expire_model": flag,
         }),
         &[],
     );
@@ -79,6 +81,7 @@ pub fn schema() -> Value {
         json!({
             "name": text, "story": text, "covers": {"type": "array", "items": text},
             "runners": {"type": "array", "items": {"enum": ["virtual", "live"]}}, "config": text, "server": table,
+            "provider": {"enum": ["openai_realtime", "gpt_live"]}, "delegation": {"enum": ["responses", "client"]},
             "agent": table, "tools": {"type": "object", "additionalProperties": table}, "caller": list(caller),
             "model": list(model), "backend": list(backend), "fault": list(fault), "settle_ms": ms, "limit_ms": ms,
             "expect": expect,

@@ -2,7 +2,7 @@
 //! from the same one.
 
 use crate::ear::Line;
-use crate::file::{BackendRule, CallerLine, Scenario};
+use crate::file::{BackendRule, CallerLine, Scenario, ScenarioDelegation, ScenarioProvider};
 use crate::sound;
 use serde_json::Value;
 use server::config::{Config, ConfigErrors};
@@ -28,6 +28,8 @@ pub const SHIPPED_BACKEND: &str = "127.0.0.1:9300";
 pub const PUBLIC_URL: &str = "https://scenario.example";
 /// Milliseconds that a character of an agent's text sounds, when nothing else is said: a brisk speaker.
 const MS_A_CHARACTER: u32 = 60;
+/// A backend that nobody reaches: the simulated service is its own.
+const BACKEND_MODEL: &str = "simulated-backend";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -95,6 +97,13 @@ impl Setup {
         self.folder.join("config")
     }
 
+    /// Whether the agent's model has the Live interface.
+    pub fn is_live(&self) -> Result<bool, SetupError> {
+        let config = self.config(Vec::new())?;
+        let agent = config.default_agent().ok_or(SetupError::NoAgent)?;
+        Ok(matches!(config.session_config(agent).provider, models::Provider::GptLive(_)))
+    }
+
     pub fn config(&self, env: Vec<(String, String)>) -> Result<Config, SetupError> {
         Ok(Config::load(&self.config_folder(), env)?)
     }
@@ -152,9 +161,7 @@ impl Setup {
                     }
                     None => sound::agent(text, rule.ms.unwrap_or(text.len() as u32 * MS_A_CHARACTER)),
                 };
-                let path = sounds.join(format!("{n}.ulaw"));
-                std::fs::write(&path, &mulaw).map_err(|source| SetupError::Io { path: path.clone(), source })?;
-                say = Some(Say { file: format!("{n}.ulaw"), text: text.clone(), phase: None });
+                say = Some(written(&sounds, format!("{n}.ulaw"), text, &mulaw)?);
                 let known = self.lines.iter().position(|line| line.mulaw == mulaw);
                 let place = known.unwrap_or_else(|| {
                     self.lines.push(Line { text: text.clone(), mulaw });
@@ -178,9 +185,15 @@ impl Setup {
                 empty: rule.empty,
             });
         }
+        let mut unprompted = Vec::new();
+        for (n, text) in scenario.fault.iter().filter_map(|fault| fault.unprompted.as_ref()).enumerate() {
+            let mulaw = sound::agent(text, text.len() as u32 * MS_A_CHARACTER);
+            unprompted.push(written(&sounds, format!("unprompted_{n}.ulaw"), text, &mulaw)?);
+            self.lines.push(Line { text: text.clone(), mulaw });
+        }
         let spoken = |line: &&CallerLine| line.say.is_some() || line.speech_ms.is_some();
         let transcripts = scenario.caller.iter().filter(spoken).map(|line| understood(line).to_owned()).collect();
-        Ok(LoadedScript::new(ModelScript { transcripts, rules, ..ModelScript::default() }, &sounds)?)
+        Ok(LoadedScript::new(ModelScript { transcripts, rules, unprompted, ..ModelScript::default() }, &sounds)?)
     }
 
     /// The words of a rule of the model's record, which counts from 1.
@@ -188,6 +201,12 @@ impl Setup {
         let line = (*self.line_of_rule.get(rule?.checked_sub(1)?)?)?;
         Some(self.lines[line].text.clone())
     }
+}
+
+fn written(folder: &Path, file: String, text: &str, mulaw: &[u8]) -> Result<Say, SetupError> {
+    let path = folder.join(&file);
+    std::fs::write(&path, mulaw).map_err(|source| SetupError::Io { path, source })?;
+    Ok(Say { file, text: text.to_owned(), phase: None })
 }
 
 fn understood(line: &CallerLine) -> &str {
@@ -248,10 +267,35 @@ fn overlay(files: &mut Vec<(PathBuf, toml::Table)>, scenario: &Scenario) -> Resu
                 tools.extend(made.iter().cloned());
             }
         } else if !name.starts_with("tools") {
+            if let Some(provider) = scenario.provider {
+                lay_over(table, &model_section(provider, scenario.delegation));
+            }
             lay_over(table, &scenario.server);
         }
     }
     Ok(())
+}
+
+fn model_section(provider: ScenarioProvider, delegation: Option<ScenarioDelegation>) -> toml::Table {
+    let mut model = toml::Table::new();
+    let mut set = |key: &str, value: &str| model.insert(key.to_owned(), value.into());
+    match (provider, delegation) {
+        (ScenarioProvider::OpenaiRealtime, _) => {
+            set("provider", "openai_realtime");
+        }
+        (ScenarioProvider::GptLive, Some(ScenarioDelegation::Client)) => {
+            set("provider", "gpt_live");
+            set("model", "gpt-live-1");
+            set("delegation", "client");
+        }
+        (ScenarioProvider::GptLive, Some(ScenarioDelegation::Responses) | None) => {
+            set("provider", "gpt_live");
+            set("model", "gpt-live-1");
+            set("delegation", "responses");
+            set("backend_model", BACKEND_MODEL);
+        }
+    }
+    toml::Table::from_iter([("model".to_owned(), model.into())])
 }
 
 /// Tables are merged, everything else is replaced.

@@ -484,15 +484,3 @@ async fn a_close_is_answered_with_a_close() {
     let last = tokio::time::timeout(Duration::from_secs(5), client.ws.next()).await.unwrap();
     assert!(matches!(last, Some(Ok(Message::Close(_)))), "{last:?}");
 }
-
-#[tokio::test]
-async fn sessions_that_are_lost_end_without_a_close_and_the_next_one_stays() {
-    let server = server(|_| {}).await;
-    let mut lost = Client::connect(&server).await;
-    server.lose_sessions();
-    let mut next = Client::connect(&server).await;
-    let last = tokio::time::timeout(Duration::from_secs(5), lost.ws.next()).await.unwrap();
-    assert!(matches!(last, Some(Err(_)) | None), "{last:?}");
-    let events = next.respond(json!({})).await;
-    assert_eq!(find(&events, "response.done")["response"]["status"], "completed");
-}

@@ -10,7 +10,8 @@ const USAGE: &str = "\
 usage: cargo xtask peers [--skip-missing] [NAME…]
 
   --skip-missing  end well when Python, Node or a registry of packages is not there
-  NAME            only these: openai, livekit, pipecat, agents-js, openai-live, livekit-live, server-events, live-events, bridge
+  NAME            only these: openai, livekit, pipecat, agents-js, openai-live, livekit-live, server-events, live-events,
+                  live-calls, bridge
 ";
 
 /// Both were run with these at the least.

@@ -34,6 +34,12 @@ pub enum FromCallError {
         place.display()
     )]
     EarlierCallMissing { place: PathBuf },
+    #[error(
+        "{}: its model speaks by itself (GPT-Live), so what made it speak is not in the recording and no scenario can be \
+         written; `answerback replay` plays the recording itself",
+        place.display()
+    )]
+    SpeaksByItself { place: PathBuf },
 }
 
 /// Where scenarios are written and what they start from.
@@ -66,9 +72,13 @@ pub fn from_call(place: &Path, target: &Target<'_>) -> Result<Vec<PathBuf>, From
     let stories = streams::stories(streams)
         .into_iter()
         .filter(|story| only.as_ref().is_none_or(|only| story.iter().any(|stream| same(&stream.place, only))));
+    let stories: Vec<_> = stories.collect();
+    if let Some(stream) = stories.iter().flatten().find(|stream| stream.model_speaks_by_itself()) {
+        return Err(FromCallError::SpeaksByItself { place: stream.place.clone() });
+    }
     let io = |source| FromCallError::Io { place: target.folder.to_owned(), source };
     std::fs::create_dir_all(target.folder).map_err(io)?;
-    stories.map(|story| write::scenario(&story, target)).collect()
+    stories.into_iter().map(|story| write::scenario(&story, target)).collect()
 }
 
 fn same(a: &Path, b: &Path) -> bool {

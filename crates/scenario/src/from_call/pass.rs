@@ -3,7 +3,7 @@
 use super::facts::{Facts, Happening, Hearing, Operation, Response};
 use super::sounds::sounds;
 use super::streams::Stream;
-use crate::events::{Event, Steps};
+use crate::events::{Event, Steps, WordsOf};
 use conversation::{CloseReason, Command, Decision, Input, PlaybackEndedBy, Policy};
 use replay::ReplayStep;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl<'a> Pass<'a> {
         }
         for command in &step.commands {
             let words_of = |response: ResponseId| self.stream.words.get(&response).cloned();
-            self.told.command(at_us, command, &words_of, &mut events);
+            self.told.command(at_us, command, WordsOf::Response(&words_of), &mut events);
             self.command(at_us, command);
         }
         self.facts.events.extend(events.into_iter().map(|event| (*self.steps, event)));

@@ -5,7 +5,7 @@ use recording::{CALLER_FILE, Header, Tail};
 use replay::{ReplayError, ReplayStep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use vocab::model::ModelEvent;
+use vocab::model::{ModelEvent, Speaks};
 use vocab::work::WorkEvent;
 use vocab::{ModelResponseId, OperationId, ResponseId};
 
@@ -45,6 +45,13 @@ impl Stream {
             }
             Some(Tail::Ended { .. } | Tail::Stopped { .. }) | None => false,
         }
+    }
+
+    pub fn model_speaks_by_itself(&self) -> bool {
+        self.steps.iter().any(|step| match &step.input {
+            Input::Model(ModelEvent::SessionOpened { capabilities }) => capabilities.speaks == Speaks::ByItself,
+            _ => false,
+        })
     }
 
     fn admitted(&self) -> impl Iterator<Item = &OperationId> {

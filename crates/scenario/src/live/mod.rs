@@ -6,7 +6,7 @@ pub mod watch;
 
 use crate::director::{Act, Director};
 use crate::ear;
-use crate::events::{Event, Steps};
+use crate::events::{Event, Steps, WordsOf};
 use crate::file::{BackendRule, Fault, Scenario};
 use crate::record::Record;
 use crate::setup::{BackendRules, PUBLIC_URL, Setup, SetupError, switches};
@@ -15,7 +15,7 @@ use operations::history::History;
 use serde_json::Value;
 use server::{AUTH_TOKEN, Running};
 use sim::booking::{self, Booking, BookingConfig, BookingError, BookingServer, Overseer, Oversight, Switches};
-use sim::model::{self, ModelConfig, ModelError, ModelServer};
+use sim::model::{self, ModelConfig, ModelError, ModelRecord, ModelServer};
 use sim::phone::{
     CallResult, CallScript, CallScriptError, Happened, PhoneCall, PhoneConfig, Step as PhoneStep, TimelineEvent,
 };
@@ -91,6 +91,7 @@ pub async fn run(
         base,
         launch,
         setup: &setup,
+        live: setup.is_live()?,
         director: Director::new(scenario, &setup.lines),
         record: Record::default(),
         zero: Instant::now(),
@@ -135,6 +136,13 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// When the newest session that is still open was opened.
+fn newest_session(record: &ModelRecord) -> Option<u64> {
+    let realtime = record.sessions.iter().map(|session| (session.opened_us, session.closed_us));
+    let live = record.live_sessions.iter().map(|session| (session.opened_us, session.closed_us));
+    realtime.chain(live).filter(|(_, closed_us)| closed_us.is_none()).map(|(opened_us, _)| opened_us).max()
+}
+
 /// Stands beside the booking system.
 struct Watch {
     rules: Mutex<BackendRules>,
@@ -165,6 +173,8 @@ struct House<'s> {
     base: &'s Path,
     launch: &'s Launch,
     setup: &'s Setup,
+    /// The model has the Live interface.
+    live: bool,
     director: Director,
     record: Record,
     zero: Instant,
@@ -302,7 +312,9 @@ impl House<'_> {
                 let asked = responses.iter().rev().find(|r| r.metadata[METADATA_KEY] == name.as_str())?;
                 setup.words_of_rule(asked.rule)
             };
-            steps.command(at_us, command, &words_of, &mut events);
+            let now = || model.record().live_sessions.last()?.newest_said().map(|said| said.text.clone());
+            let words_of = if self.live { WordsOf::Now(&now) } else { WordsOf::Response(&words_of) };
+            steps.command(at_us, command, words_of, &mut events);
         }
         for event in events {
             self.director.note(&event);
@@ -371,22 +383,13 @@ impl House<'_> {
             self.ask_phone(&PhoneStep::DelayMarks { ms })?;
         }
         if fault.lose_model {
-            self.model.lose_sessions();
+            // It looks at its faults with the next frame of the caller; a session that is opened after this one is sound.
+            let last = newest_session(&self.model.record());
+            self.model.set_faults(|faults| faults.drop_opened_by_us = last);
         }
-        if let Some(count) = fault.refuse_creates {
-            self.model.set_faults(|faults| faults.refuse_creates = count);
-        }
-        if let Some(on) = fault.answers_by_itself {
-            self.model.set_faults(|faults| faults.answers_by_itself = on);
-        }
-        if let Some(ms) = fault.late_transcripts_ms {
-            self.model.set_faults(|faults| faults.transcript_delay_ms = ms);
-        }
+        self.model.set_faults(|faults| fault.model_faults(faults));
         if let Some(count) = fault.refuse_look_ups {
             self.watch.refused_look_ups.store(count, Ordering::Relaxed);
-        }
-        if let Some(on) = fault.swallow_ends {
-            self.model.set_faults(|faults| faults.swallow_ends = on);
         }
         Ok(())
     }

@@ -1,16 +1,15 @@
 //! One stream of the call: core, carrier, detector and model session, as `call::actor` joins them, on one clock.
 
 use super::VirtualError;
-use crate::events::{Event, Steps};
+use super::adapter::Adapter;
+use crate::events::{Event, Steps, WordsOf};
 use audio::VoiceActivity;
 use audio::g711::MULAW;
-use bytes::BytesMut;
 use conversation::{Command, Conversation, Input};
 use executor::SessionDesk;
 use models::SessionConfig;
-use models::openai_realtime::ids::Ids;
-use models::openai_realtime::wire::{self, Decoded, METADATA_KEY, Standing};
-use sim::model::OfflineSession;
+use models::openai_realtime::wire::METADATA_KEY;
+use sim::model::{OfflineRecord, OfflineSession};
 use std::collections::{BTreeMap, VecDeque};
 use testkit::Carrier;
 use vocab::model::{ModelCommand, ModelEvent};
@@ -34,8 +33,9 @@ pub struct Leg {
     late_marks: VecDeque<(u64, MarkName)>,
     detector: Box<dyn VoiceActivity>,
     pub model: OfflineSession,
-    ids: Ids,
-    standing: Standing,
+    adapter: Adapter,
+    /// The core has been told of the present model session.
+    model_is_open: bool,
     /// μ-law of each playback, as it came.
     kept: BTreeMap<PlaybackId, Vec<u8>>,
     model_audio: Vec<u8>,
@@ -69,8 +69,8 @@ impl Leg {
             late_marks: VecDeque::new(),
             detector,
             model,
-            ids: Ids::default(),
-            standing: Standing::of(session),
+            adapter: Adapter::open(now_us, session),
+            model_is_open: false,
             kept: BTreeMap::new(),
             model_audio: Vec::new(),
             steps: Steps::default(),
@@ -79,9 +79,7 @@ impl Leg {
             closing: false,
             broken: Vec::new(),
         };
-        let mut out = BytesMut::new();
-        wire::session_update(session, &mut leg.ids, &mut out);
-        leg.send_model(now_us, &out);
+        leg.flush_model(now_us);
         leg
     }
 
@@ -93,15 +91,16 @@ impl Leg {
     pub fn reopen_model(&mut self, now_us: u64, model: OfflineSession, session: &SessionConfig) {
         self.wants_model = false;
         self.model = model;
-        self.ids = Ids::default();
+        self.adapter = Adapter::open(now_us, session);
+        self.model_is_open = false;
         self.model_opens_us = now_us + MODEL_OPENS_US;
-        let mut out = BytesMut::new();
-        wire::session_update(session, &mut self.ids, &mut out);
-        self.send_model(now_us, &out);
+        self.flush_model(now_us);
     }
 
-    fn send_model(&mut self, now_us: u64, text: &[u8]) {
-        self.model.receive(now_us, &String::from_utf8_lossy(text));
+    fn flush_model(&mut self, now_us: u64) {
+        while let Some(event) = self.adapter.next_out() {
+            self.model.receive(now_us, &event);
+        }
     }
 
     /// One step of the core and everything that follows from it.
@@ -116,13 +115,21 @@ impl Leg {
         }
         for command in commands {
             {
-                let record = self.model.record();
-                let words_of = |response: ResponseId| {
-                    let name = response.to_string();
-                    let asked = |r: &&sim::model::ResponseRecord| r.metadata[METADATA_KEY] == name.as_str();
-                    record.responses.iter().rev().find(asked).and_then(|r| words(r.rule))
-                };
-                self.steps.command(now_us, &command, &words_of, &mut events);
+                let steps = &mut self.steps;
+                match self.model.record() {
+                    OfflineRecord::Realtime(record) => {
+                        let words_of = |response: ResponseId| {
+                            let name = response.to_string();
+                            let asked = |r: &&sim::model::ResponseRecord| r.metadata[METADATA_KEY] == name.as_str();
+                            record.responses.iter().rev().find(asked).and_then(|r| words(r.rule))
+                        };
+                        steps.command(now_us, &command, WordsOf::Response(&words_of), &mut events);
+                    }
+                    OfflineRecord::Live(record) => {
+                        let now = || record.newest_said().map(|said| said.text.clone());
+                        steps.command(now_us, &command, WordsOf::Now(&now), &mut events);
+                    }
+                }
             }
             self.perform(now_us, command);
         }
@@ -154,11 +161,8 @@ impl Leg {
     }
 
     fn tell_model(&mut self, now_us: u64, command: &ModelCommand) {
-        let mut out = BytesMut::new();
-        match wire::encode(command, &self.standing, &mut self.ids, &mut out) {
-            wire::Encoded::Written => self.send_model(now_us, &out),
-            wire::Encoded::Deferred | wire::Encoded::Dropped(_) => {}
-        }
+        self.adapter.tell(now_us, command);
+        self.flush_model(now_us);
     }
 
     /// 20 ms of the caller.
@@ -166,9 +170,8 @@ impl Leg {
         let mut samples = Vec::new();
         MULAW.decode(codes, &mut samples);
         let evidence = self.detector.hear(&samples);
-        let mut out = BytesMut::new();
-        wire::append(codes, &mut out);
-        self.send_model(now_us, &out);
+        self.adapter.append(codes);
+        self.flush_model(now_us);
         Input::CallerAudio { samples: Samples(codes.len() as u32), evidence }
     }
 
@@ -182,29 +185,32 @@ impl Leg {
         if now_us < self.model_opens_us {
             return Ok(events);
         }
+        if !std::mem::replace(&mut self.model_is_open, true) {
+            let opened = ModelEvent::SessionOpened { capabilities: self.adapter.capabilities() };
+            events.extend(self.step(now_us, Input::Model(opened), words));
+        }
         for event in self.model.advance(now_us) {
-            self.model_audio.clear();
-            let decoded = wire::decode(&event.to_string(), &mut self.ids, &mut self.model_audio);
-            let mut out = BytesMut::new();
-            while wire::cancel_due(&mut self.ids, &mut out) {
-                self.send_model(now_us, &out);
-                out.clear();
-            }
-            match decoded {
-                Decoded::Event(event) => events.extend(self.step(now_us, Input::Model(event), words)),
-                Decoded::Events(several) => {
-                    for event in several {
-                        events.extend(self.step(now_us, Input::Model(event), words));
-                    }
-                }
-                Decoded::WrongFormat { input, output } => return Err(VirtualError::WrongFormat { input, output }),
-                Decoded::Ignored(_) => {}
-            }
-            if self.closing {
-                break;
+            self.adapter.receive(now_us, &event.to_string())?;
+            self.model_says_on(now_us, words, &mut events);
+            if self.closing || self.wants_model {
+                return Ok(events);
             }
         }
+        self.adapter.tick(now_us);
+        self.model_says_on(now_us, words, &mut events);
         Ok(events)
+    }
+
+    fn model_says_on(&mut self, now_us: u64, words: &dyn Fn(Option<usize>) -> Option<String>, events: &mut Vec<Event>) {
+        loop {
+            self.flush_model(now_us);
+            self.model_audio.clear();
+            let Some(event) = self.adapter.next_event(&mut self.model_audio) else { return };
+            events.extend(self.step(now_us, Input::Model(event), words));
+            if self.closing || self.wants_model {
+                return;
+            }
+        }
     }
 
     pub fn lose_model(&mut self, now_us: u64, words: &dyn Fn(Option<usize>) -> Option<String>) -> Vec<Event> {
@@ -229,7 +235,10 @@ impl Leg {
         let carrier = self.carrier.next_event(at).map(|due| self.started_us + due.0);
         let deadline = self.conversation.next_deadline().map(|due| self.started_us + due.0);
         let late = self.late_marks.front().map(|(due, _)| *due);
-        let model = self.model.next_at_us().map(|at| at.max(self.model_opens_us));
+        let opens = (!self.model_is_open).then_some(self.model_opens_us);
+        let ticks = self.adapter.next_us();
+        let model = [self.model.next_at_us(), ticks, opens].into_iter().flatten().min();
+        let model = model.map(|at| at.max(self.model_opens_us));
         [carrier, deadline, late, model].into_iter().flatten().min()
     }
 

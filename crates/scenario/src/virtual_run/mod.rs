@@ -2,6 +2,7 @@
 //! `testkit`'s, the model is `sim`'s without its socket, the rows are the memory store's. Time is the paused clock of a
 //! runtime of its own, so a minute of call takes milliseconds.
 
+mod adapter;
 mod backend;
 mod leg;
 mod store;
@@ -17,13 +18,14 @@ use backend::Backend;
 use conversation::Input;
 use executor::{Clock, Entropy, Executor, ExecutorConfig, ExecutorError, RegisteredTool, SessionOpening};
 use leg::Leg;
+use models::{Provider, SessionConfig};
 use operations::history::Scope;
 use operations::retry::ReconcileRule;
 use operations::store::StoreError;
 use operations::{SessionEnd, Store};
 use server::config::{AgentConfig, Config};
 use server::serve::RESUMED_GREETING;
-use sim::model::{OfflineModel, Pace};
+use sim::model::{OfflineModel, OfflineSession, Pace};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -256,6 +258,7 @@ impl<'s> World<'s> {
             events = leg.model_says(now_us, &words)?;
         }
         self.note_all(events);
+        self.reopen_model();
         let mut steps = 0;
         while let Some(input) = self.leg.as_mut().filter(|leg| !leg.closing).and_then(|leg| leg.due(now_us)) {
             self.step(input);
@@ -370,27 +373,13 @@ impl<'s> World<'s> {
             leg.delay_marks_ms = self.delay_marks_ms;
             if fault.lose_model {
                 let events = leg.lose_model(now_us, &|rule| setup.words_of_rule(rule));
-                if std::mem::take(&mut leg.wants_model) {
-                    let session = self.config.session_config(&self.agent);
-                    leg.reopen_model(now_us, self.model.open(now_us), &session);
-                }
                 self.note_all(events);
+                self.reopen_model();
             }
         }
-        if let Some(count) = fault.refuse_creates {
-            self.model.set_faults(|faults| faults.refuse_creates = count);
-        }
-        if let Some(on) = fault.answers_by_itself {
-            self.model.set_faults(|faults| faults.answers_by_itself = on);
-        }
-        if let Some(ms) = fault.late_transcripts_ms {
-            self.model.set_faults(|faults| faults.transcript_delay_ms = ms);
-        }
+        self.model.set_faults(|faults| fault.model_faults(faults));
         if let Some(count) = fault.refuse_look_ups {
             self.backend.refuse_look_ups(count);
-        }
-        if let Some(on) = fault.swallow_ends {
-            self.model.set_faults(|faults| faults.swallow_ends = on);
         }
         if let Some(ms) = fault.slow_disk_ms {
             self.slow_ms.store(ms, Ordering::Relaxed);
@@ -444,6 +433,26 @@ impl<'s> World<'s> {
         self.reopen_us = Some(now_us + DOWN_US + REOPEN_US);
     }
 
+    fn open_model(&mut self, session: &SessionConfig) -> OfflineSession {
+        let now_us = self.now_us();
+        match session.provider {
+            Provider::OpenAiRealtime => self.model.open(now_us),
+            Provider::GptLive(_) => self.model.open_live(now_us),
+        }
+    }
+
+    /// Another model session, if the core wants one.
+    fn reopen_model(&mut self) {
+        if !self.leg.as_ref().is_some_and(|leg| leg.wants_model && !leg.closing) {
+            return;
+        }
+        let session = self.config.session_config(&self.agent);
+        let (now_us, model) = (self.now_us(), self.open_model(&session));
+        if let Some(leg) = &mut self.leg {
+            leg.reopen_model(now_us, model, &session);
+        }
+    }
+
     async fn open_leg(&mut self) -> Result<(), VirtualError> {
         let Some(life) = &self.life else { return Ok(()) };
         self.streams += 1;
@@ -460,7 +469,7 @@ impl<'s> World<'s> {
         let now_us = self.now_us();
         let session = self.config.session_config(&self.agent);
         let detector = self.config.audio.detector.open();
-        let model = self.model.open(now_us);
+        let model = self.open_model(&session);
         let mut leg = Leg::new(now_us, desk, model, &session, self.agent.policy.clone(), detector);
         leg.carrier.drops_marks = self.drops_marks;
         leg.delay_marks_ms = self.delay_marks_ms;

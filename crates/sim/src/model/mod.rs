@@ -16,7 +16,7 @@ mod turn_detection;
 pub(crate) use events::{default_session, detection_of, update_session};
 pub use generation::Pace;
 pub use live::{AppendRecord, CreateRecord, LiveSessionRecord, RunRecord, SaidRecord};
-pub use offline::{OfflineModel, OfflineSession};
+pub use offline::{OfflineModel, OfflineRecord, OfflineSession};
 pub use record::{
     CallRecord, CancelRecord, ErrorRecord, ModelRecord, ResponseRecord, SessionRecord, TruncationRecord, TurnRecord,
 };
@@ -71,6 +71,8 @@ pub struct ModelFaults {
     pub drop_after_responses: Option<u32>,
     /// Drop the connection so long after it opened.
     pub drop_after_ms: Option<u64>,
+    /// Drop the sessions that were opened by then, on the service's clock.
+    pub drop_opened_by_us: Option<u64>,
     /// Live only: the words of what the model says come so much later than its voice.
     pub words_delay_ms: u64,
     /// Live only: the next n runs of the backend fail.
@@ -83,6 +85,10 @@ pub struct ModelFaults {
     pub filler: Option<&'static str>,
     /// Live only: the session reaches its time limit so long after it started.
     pub expire_after_ms: Option<u64>,
+    /// Live only: the present session reaches its time limit now. It is unset when that has happened.
+    pub expires_now: bool,
+    /// Live only: so many of the script's `unprompted` lines have been due so far.
+    pub unprompted: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -136,8 +142,6 @@ struct Service {
     progress: Arc<Mutex<ScriptProgress>>,
     record: Mutex<ModelRecord>,
     wire_log: Option<Mutex<std::fs::File>>,
-    /// Cancelled when the sessions that are open now are lost; those after it have another.
-    open: Mutex<CancellationToken>,
 }
 
 pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
@@ -156,7 +160,6 @@ pub async fn start(config: ModelConfig) -> Result<ModelServer, ModelError> {
         clock: Clock::start(),
         progress: Arc::default(),
         record: Mutex::default(),
-        open: Mutex::default(),
         wire_log,
         config,
     });
@@ -177,10 +180,6 @@ impl ModelServer {
     }
     pub fn set_faults(&self, change: impl FnOnce(&mut ModelFaults)) {
         change(&mut locked(&self.service.faults));
-    }
-    /// Drops the connections of the sessions that are open now (no close frame), and of none that opens afterwards.
-    pub fn lose_sessions(&self) {
-        std::mem::take(&mut *locked(&self.service.open)).cancel();
     }
     pub fn stop(&self) {
         self.stop.cancel();
@@ -271,6 +270,12 @@ impl AnySession {
             Self::Live(session) => session.next_at_us(),
         }
     }
+    fn has_events(&self) -> bool {
+        match self {
+            Self::Realtime(session) => !session.events.is_empty(),
+            Self::Live(session) => !session.events.is_empty(),
+        }
+    }
     fn ended(&self) -> u32 {
         match self {
             Self::Realtime(session) => session.ended,
@@ -302,7 +307,6 @@ async fn run(
     place: usize,
     service: &Service,
 ) -> &'static str {
-    let lost = locked(&service.open).clone();
     let mut event_number = 0u64;
     loop {
         let now_us = service.clock.now_us();
@@ -333,6 +337,9 @@ async fn run(
         if faults.drop_after_responses.is_some_and(|n| session.ended() >= n) {
             return "dropped after responses";
         }
+        if faults.drop_opened_by_us.is_some_and(|by| session.opened_us() <= by) {
+            return "dropped";
+        }
         let drop_at = faults.drop_after_ms.map(|ms| session.opened_us() + ms * 1_000);
         let wake_us = [session.next_at_us(), drop_at].into_iter().flatten().min();
         let wake = async {
@@ -357,7 +364,6 @@ async fn run(
                 Some(Ok(_)) => {}
                 Some(Err(_)) => return "the client went away",
             },
-            () = lost.cancelled() => return "lost",
             () = wake => if drop_at.is_some_and(|at| at <= service.clock.now_us()) {
                 return "dropped after time";
             },

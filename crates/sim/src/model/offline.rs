@@ -2,12 +2,16 @@
 //! virtual time, so that one script speaks in both worlds.
 
 use super::generation::Pace;
+use super::live::{self, LiveSession};
 use super::record::SessionRecord;
 use super::script::{LoadedScript, ScriptProgress};
 use super::session::{Opening, Session};
-use super::{ModelFaults, locked};
+use super::{AnySession, LiveSessionRecord, ModelFaults, locked};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
+
+/// Virtual time does not reach it.
+const NEVER_EXPIRES: u64 = u32::MAX as u64;
 
 /// The service: what outlives its sessions.
 #[derive(Debug)]
@@ -28,26 +32,46 @@ impl OfflineModel {
         change(&mut locked(&self.faults));
     }
 
+    /// A session of the Realtime interface.
     pub fn open(&mut self, now_us: u64) -> OfflineSession {
         self.opened += 1;
         let session = Session::open(Opening {
             name: self.opened.to_string(),
             model: "offline".to_owned(),
-            // Virtual time does not reach it.
-            expires_at: u64::from(u32::MAX),
+            expires_at: NEVER_EXPIRES,
             script: self.script.clone(),
             script_progress: Arc::clone(&self.progress),
             pace: self.pace,
             faults: Arc::clone(&self.faults),
             now_us,
         });
-        OfflineSession { session }
+        OfflineSession { session: AnySession::Realtime(Box::new(session)) }
+    }
+
+    /// A session of the Live interface.
+    pub fn open_live(&mut self, now_us: u64) -> OfflineSession {
+        self.opened += 1;
+        let session = LiveSession::open(live::Opening {
+            name: self.opened.to_string(),
+            expires_at: NEVER_EXPIRES,
+            script: self.script.clone(),
+            script_progress: Arc::clone(&self.progress),
+            faults: Arc::clone(&self.faults),
+            now_us,
+        });
+        OfflineSession { session: AnySession::Live(Box::new(session)) }
     }
 }
 
 /// One session of it. Times are microseconds on the holder's clock.
 pub struct OfflineSession {
-    session: Session,
+    session: AnySession,
+}
+
+/// What a session was told and did.
+pub enum OfflineRecord<'a> {
+    Realtime(&'a SessionRecord),
+    Live(&'a LiveSessionRecord),
 }
 
 impl OfflineSession {
@@ -58,16 +82,18 @@ impl OfflineSession {
 
     /// Every server event that is due, oldest first.
     pub fn advance(&mut self, now_us: u64) -> Vec<Value> {
-        self.session.advance(now_us);
-        std::mem::take(&mut self.session.events)
+        self.session.advance(now_us)
     }
 
     /// When [`Self::advance`] has something to say.
     pub fn next_at_us(&self) -> Option<u64> {
-        if self.session.events.is_empty() { self.session.next_at_us() } else { Some(0) }
+        if self.session.has_events() { Some(0) } else { self.session.next_at_us() }
     }
 
-    pub fn record(&self) -> &SessionRecord {
-        &self.session.record
+    pub fn record(&self) -> OfflineRecord<'_> {
+        match &self.session {
+            AnySession::Realtime(session) => OfflineRecord::Realtime(&session.record),
+            AnySession::Live(session) => OfflineRecord::Live(&session.record),
+        }
     }
 }

@@ -29,6 +29,8 @@ pub struct ModelScript {
     /// What the caller's turns turn out to have said, in order of their commits. Beyond the last: an empty transcript.
     pub transcripts: Vec<String>,
     pub rules: Vec<Rule>,
+    /// What a Live model says without any occasion, when a fault lets it: see `ModelFaults::unprompted`.
+    pub unprompted: Vec<Say>,
     /// Whose progress `once` and `transcripts` count: the whole server's (a call that comes back after a crash goes on in
     /// the script) or each session's (many calls at a time run the same script).
     pub progress: Progress,
@@ -125,6 +127,8 @@ pub enum ScriptError {
     Rule { rule: usize, problem: String },
     #[error("rule {rule} of the model script: {source}")]
     Audio { rule: usize, source: AudioFileError },
+    #[error("unprompted line {line} of the model script: {source}")]
+    UnpromptedAudio { line: usize, source: AudioFileError },
 }
 
 /// A script with its audio in memory, shared by every session.
@@ -197,6 +201,11 @@ impl LoadedScript {
                 audio.insert(say.file.clone(), Arc::new(Voice::new(mulaw)));
             }
         }
+        for (n, say) in script.unprompted.iter().enumerate() {
+            let source = |source| ScriptError::UnpromptedAudio { line: n + 1, source };
+            let mulaw = voices::load(&say.file, base).map_err(source)?;
+            audio.insert(say.file.clone(), Arc::new(Voice::new(mulaw)));
+        }
         Ok(Self { script: Arc::new(script), audio: Arc::new(audio) })
     }
 }
@@ -215,6 +224,8 @@ pub(super) struct ScriptProgress {
     /// Rules with `once` that have answered.
     pub(super) used: Vec<usize>,
     pub(super) next_transcript: usize,
+    /// Unprompted lines that have been said.
+    pub(super) unprompted: usize,
 }
 
 impl ModelScript {

@@ -157,15 +157,21 @@ impl LiveSession {
                 None => self.put_out(at_us),
             }
         }
-        let expires = locked(&self.faults).expire_after_ms;
-        if self.is_started() && !self.closed && expires.is_some_and(|ms| now_us >= self.started_us + ms * 1_000) {
+        if self.is_started() && !self.closed && self.is_expired(now_us) {
             self.close("expired", None);
         }
+    }
+
+    fn is_expired(&self, now_us: u64) -> bool {
+        let mut faults = locked(&self.faults);
+        std::mem::take(&mut faults.expires_now)
+            || faults.expire_after_ms.is_some_and(|ms| now_us >= self.started_us + ms * 1_000)
     }
 
     // ---- the stream out -------------------------------------------------------------------------------------------------
 
     fn put_out(&mut self, at_us: u64) {
+        self.say_unprompted(at_us);
         let begin_ms = self.timeline_ms(at_us);
         let (chunk, given_up) = self.speech.next();
         for place in given_up {
@@ -195,6 +201,20 @@ impl LiveSession {
             self.events.push(json!({
                 "type": "session.usage.updated", "usage": usage, "context_window": { "usage_ratio": 0.01 }
             }));
+        }
+    }
+
+    fn say_unprompted(&mut self, at_us: u64) {
+        let due = locked(&self.faults).unprompted;
+        let script = Arc::clone(&self.script.script);
+        let from = {
+            let mut progress = locked(&self.script_progress);
+            let from = progress.unprompted;
+            progress.unprompted = from.max(due.min(script.unprompted.len()));
+            from
+        };
+        for say in script.unprompted.iter().take(due).skip(from) {
+            self.say(at_us, None, &say.file, &say.text);
         }
     }
 

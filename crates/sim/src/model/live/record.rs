@@ -33,6 +33,13 @@ pub struct LiveSessionRecord {
     pub errors: Vec<ErrorRecord>,
 }
 
+impl LiveSessionRecord {
+    /// What is being said, or was said last.
+    pub fn newest_said(&self) -> Option<&SaidRecord> {
+        self.said.iter().rev().find(|said| said.sent_ms > 0)
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct AppendRecord {
     pub at_us: u64,
