@@ -90,8 +90,8 @@ SITUATIONS = (
         "second-message",
         "B9: a second message while a booking is owed",
         ("greeting", "moment", "other", "news"),
-        (heard(900), wait(700), says("caller_talk_over"), heard(2450)),
-        commit_ms=11000,
+        (heard(900), wait(700), says("caller_hello_again"), heard(2450)),
+        commit_ms=8000,
     ),
 )
 
