@@ -62,7 +62,9 @@ impl LiveSession {
             );
             // To be asked for it again would make it be told twice.
             return match directions {
-                Some(directions) => self.append(Append::Thinking, None, &format!("{ANSWERING} {directions}"), "direction"),
+                Some(directions) => {
+                    self.append(Append::Thinking, None, &format!("{ANSWERING} {directions}"), "direction")
+                }
                 None => Obeyed::Yes,
             };
         }

@@ -201,12 +201,7 @@ impl Leg {
         Ok(events)
     }
 
-    fn model_says_on(
-        &mut self,
-        now_us: u64,
-        words: &dyn Fn(Option<usize>) -> Option<String>,
-        events: &mut Vec<Event>,
-    ) {
+    fn model_says_on(&mut self, now_us: u64, words: &dyn Fn(Option<usize>) -> Option<String>, events: &mut Vec<Event>) {
         loop {
             self.flush_model(now_us);
             self.model_audio.clear();
