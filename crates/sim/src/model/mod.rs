@@ -71,6 +71,8 @@ pub struct ModelFaults {
     pub drop_after_responses: Option<u32>,
     /// Drop the connection so long after it opened.
     pub drop_after_ms: Option<u64>,
+    /// Drop the connection that looks at this next, which a client's message makes it do. It is unset when that has happened.
+    pub drops_now: bool,
     /// Live only: the words of what the model says come so much later than its voice.
     pub words_delay_ms: u64,
     /// Live only: the next n runs of the backend fail.
@@ -330,6 +332,9 @@ async fn run(
         if session.is_closed() {
             let _ = ws.close(None).await;
             return "closed by the service";
+        }
+        if std::mem::take(&mut locked(&service.faults).drops_now) {
+            return "dropped";
         }
         let faults = *locked(&service.faults);
         if faults.drop_after_responses.is_some_and(|n| session.ended() >= n) {
