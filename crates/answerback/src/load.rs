@@ -18,7 +18,9 @@ pub(crate) async fn load(args: LoadArgs) -> anyhow::Result<ExitCode> {
             connect_addr: args.line.connect,
         },
     };
+    let judges_by_ear = matches!(target, Target::Webhook { .. });
     let mut plan = LoadPlan::new(target, args.calls, args.seconds);
+    plan.has_ears = judges_by_ear;
     plan.warm_up_seconds = args.warm_up;
     plan.ramp_ms = args.ramp_ms;
     plan.pid = args.pid;

@@ -78,6 +78,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send, D: Desk> Actor<S, D> {
                         CallEnd::Finished { reason: "the call reached its longest length".into() }
                     }
                     CloseReason::Drained => CallEnd::LetGo,
+                    CloseReason::CallerAway => {
+                        CallEnd::Finished { reason: "the caller did not answer any more".into() }
+                    }
                     CloseReason::ModelLost { reason } if self.model_was_ready => CallEnd::ModelLost { reason },
                     CloseReason::ModelLost { reason } => CallEnd::NoModel { reason },
                     CloseReason::ModelSilent { reason } => CallEnd::NoModel { reason },
@@ -149,6 +152,10 @@ fn explain(decision: &Decision) {
         Decision::SessionLost { reason } => {
             tracing::warn!(reason, "another model session is opened for this call");
             metrics::counter!("model_sessions_reopened_total").increment(1);
+        }
+        Decision::ClaimUnfounded { response, claim } => {
+            tracing::warn!(%response, claim, "the caller heard of success in a call in which nothing is committed");
+            metrics::counter!("unfounded_claims_total").increment(1);
         }
         Decision::AnswerAbandoned { response } => {
             tracing::warn!(%response, "the model gave no answer that the caller could hear");

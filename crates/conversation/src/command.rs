@@ -85,6 +85,8 @@ impl Measure {
 pub enum CloseReason {
     /// Drained: nothing is left to say.
     Drained,
+    /// The caller did not answer, and was told goodbye.
+    CallerAway,
     /// The model is gone; the carrier's TwiML tail brings the call back to us for a new model session.
     ModelLost { reason: String },
     /// The model stands and does not answer, nor does another session of it: the caller is told so, and coming back would

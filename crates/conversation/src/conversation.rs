@@ -5,6 +5,7 @@ use crate::deadline::{Deadline, Deadlines};
 use crate::decision::{Decision, DropReason, LatePart};
 use crate::gate::GateReason;
 use crate::history::History;
+use crate::idle::Idle;
 use crate::input::Input;
 use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
@@ -35,6 +36,7 @@ pub struct Conversation {
     pub(crate) now: CallTime,
     pub(crate) phase: Phase,
     pub(crate) session: Session,
+    pub(crate) idle: Idle,
     pub(crate) turn: TurnTracker,
     pub(crate) responses: ResponseClock,
     pub(crate) playback: PlaybackClock,
@@ -55,6 +57,7 @@ impl Conversation {
             now: CallTime(0),
             phase: Phase::Open,
             session: Session::default(),
+            idle: Idle::default(),
             turn: TurnTracker::new(),
             responses: ResponseClock::default(),
             playback: PlaybackClock::default(),
@@ -111,6 +114,7 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
+                self.caller_is_back();
                 self.add_context(format!("The caller pressed {digit} on the keypad."), out);
                 true
             }
@@ -149,6 +153,7 @@ impl Conversation {
                 | Deadline::OutputWait
                 | Deadline::RenewalDue
                 | Deadline::OwnAnswer
+                | Deadline::IdleOver
                 | Deadline::AnswerWait
                 | Deadline::DeliveryStale
                 | Deadline::SaveOverdue => {}
@@ -383,15 +388,15 @@ impl Conversation {
     /// Stories of sound that have ended: the history and the deliveries learn what was heard.
     pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
         while let Some(EndedPlayback { end, at_most }) = self.playback.take_ended() {
-            self.history.playback_ended(&end);
+            let heard = self.history.playback_ended(&end);
             out.push(Command::ReleaseAudio { playback: end.playback });
             let id = end.response;
-            let deliveries = match self.responses.get_mut(id) {
+            let (purpose, deliveries) = match self.responses.get_mut(id) {
                 Some(response) => {
                     response.silent = true;
-                    response.deliveries.clone()
+                    (Some(response.purpose), response.deliveries.clone())
                 }
-                None => Vec::new(),
+                None => (None, Vec::new()),
             };
             out.push(Command::Explain(Decision::PlaybackEnded(end.clone())));
             for delivery in deliveries {
@@ -406,6 +411,12 @@ impl Conversation {
                 out.push(Command::Explain(Decision::DeliveryChanged { delivery, change: verdict.change }));
             }
             self.responses.forget_if_over(id);
+            if self.phase != Phase::Closed {
+                self.judge_claim(id, &heard, out);
+            }
+            if let Some(purpose) = purpose {
+                self.farewell_ended(purpose, &end, out);
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub enum Deadline {
     AnswerWait,
     /// The quiet window of some delivery is over.
     QuietOver,
+    /// A caller who is silent is spoken to.
+    IdleOver,
     /// Some delivery stops being news.
     DeliveryStale,
     /// The disk has had its time to take an offer that an answer waits for.
@@ -42,7 +44,7 @@ pub enum Deadline {
     SaveRetry,
 }
 
-const ALL: [Deadline; 17] = [
+const ALL: [Deadline; 18] = [
     Deadline::SendDue,
     Deadline::MarkLost,
     Deadline::FenceLost,
@@ -57,6 +59,7 @@ const ALL: [Deadline; 17] = [
     Deadline::OutputWait,
     Deadline::AnswerWait,
     Deadline::QuietOver,
+    Deadline::IdleOver,
     Deadline::DeliveryStale,
     Deadline::SaveOverdue,
     Deadline::SaveRetry,

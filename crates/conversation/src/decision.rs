@@ -103,6 +103,11 @@ pub enum Decision {
         delivery: DeliveryId,
         reason: String,
     },
+    /// The caller heard of success in a call in which nothing is committed.
+    ClaimUnfounded {
+        response: ResponseId,
+        claim: String,
+    },
     /// Another model session is opened.
     SessionLost {
         reason: String,

@@ -20,6 +20,12 @@ pub fn directions<'a>(
         Purpose::Prod => text.push_str(
             "The caller has said something and waits. Answer them now. If you did not understand, say so and ask.",
         ),
+        Purpose::CheckIn => text.push_str(
+            "The caller has been silent for a while. Ask in one short sentence whether they are still there.",
+        ),
+        Purpose::Farewell => {
+            text.push_str("The caller does not answer. Say goodbye in one short sentence: the call ends after it.")
+        }
         Purpose::Reply | Purpose::Deliver | Purpose::Unasked | Purpose::OfItself => {}
     }
     for pending in deliveries {

@@ -12,7 +12,10 @@ use vocab::{ModelItemId, Samples, VoiceEvidence};
 impl Conversation {
     /// Most frames change nothing and cost nothing more.
     pub(crate) fn caller_audio(&mut self, samples: Samples, evidence: VoiceEvidence, out: &mut Vec<Command>) -> bool {
-        let Some(change) = self.turn.hear(self.now, samples, evidence, &self.policy.turn) else { return false };
+        let over_voice = self.playback.is_live();
+        let Some(change) = self.turn.hear(self.now, samples, evidence, over_voice, &self.policy.turn) else {
+            return false;
+        };
         match change {
             VoiceChange::Started => self.hold_voice(out),
             VoiceChange::Retracted => {
@@ -35,6 +38,7 @@ impl Conversation {
     fn caller_takes_the_floor(&mut self, out: &mut Vec<Command>) {
         self.cut_by_turn |= self.barge_in(out);
         self.deadlines.set(Deadline::ModelTurnEnd, None);
+        self.caller_is_back();
         if let Some(turn) = self.turn.open() {
             out.push(Command::Explain(Decision::TurnOpened { turn }));
         }

@@ -111,8 +111,8 @@ impl History {
         }
     }
 
-    /// The sound of a response has ended: its words are cut at what could have been heard.
-    pub fn playback_ended(&mut self, end: &PlaybackEnd) {
+    /// The sound of a response has ended: its words are cut at what could have been heard. Returns those.
+    pub fn playback_ended(&mut self, end: &PlaybackEnd) -> String {
         let text = match self.speaking.iter().position(|(known, _)| *known == end.response) {
             Some(place) => self.speaking.remove(place).1,
             None => String::new(),
@@ -120,14 +120,16 @@ impl History {
         let whole = end.total == Some(end.possible);
         let cut = if whole { text.len() } else { word_cut(&text, end.possible.0, end.received.0) };
         let (heard, unheard) = text.split_at(cut);
+        let heard = heard.trim();
         self.push(Entry::Agent {
             response: end.response,
-            heard: heard.trim().to_owned(),
+            heard: heard.to_owned(),
             unheard: unheard.trim().to_owned(),
             proven: end.proven.ms(),
             possible: end.possible.ms(),
             interrupted: !whole,
         });
+        heard.to_owned()
     }
 
     /// A response ended without a sound: its words were never on the line.

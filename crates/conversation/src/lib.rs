@@ -9,6 +9,7 @@
 //! driver holds them), no knowledge of how operations are made durable, and no name of a carrier or a model vendor.
 
 mod barge_in;
+mod claims;
 mod command;
 mod conversation;
 mod deadline;
@@ -18,6 +19,7 @@ mod duplex;
 mod floor;
 pub mod gate;
 pub mod history;
+mod idle;
 mod input;
 mod invariant;
 mod owed;

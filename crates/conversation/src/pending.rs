@@ -83,6 +83,8 @@ pub struct PendingDeliveries {
     /// Asked of the store and not known to be done.
     unsaved: BTreeMap<SaveId, Unsaved>,
     last_save: SaveId,
+    /// A delivery that came tells of something that is done.
+    any_committed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +101,7 @@ impl PendingDeliveries {
         if self.waiting.contains_key(&brief.delivery) {
             return false;
         }
+        self.any_committed |= brief.all_committed;
         let stale_at = brief.fresh_for_ms.map(|ms| at.plus_ms(ms));
         let (interrupted, id) = (brief.offers > 0, brief.delivery.clone());
         let uncertain = brief.state == DeliveryState::Uncertain;
@@ -130,6 +133,11 @@ impl PendingDeliveries {
 
     pub fn get(&self, delivery: &DeliveryId) -> Option<&Pending> {
         self.waiting.get(delivery)
+    }
+
+    /// Something was done, in this call or one before.
+    pub fn knows_commit(&self) -> bool {
+        self.any_committed
     }
 
     pub fn is_empty(&self) -> bool {

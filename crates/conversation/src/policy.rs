@@ -11,6 +11,53 @@ pub struct Policy {
     pub gate: GatePolicy,
     pub response: ResponsePolicy,
     pub session: SessionPolicy,
+    pub idle: IdlePolicy,
+    pub claims: ClaimPolicy,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClaimPolicy {
+    /// Words, in lower case, that claim success. Heard in a call in which nothing is committed, they are corrected. Set them in the
+    /// agent's language; none turns it off.
+    pub words: Vec<String>,
+}
+
+impl Default for ClaimPolicy {
+    fn default() -> Self {
+        let words = [
+            "i've booked",
+            "i have booked",
+            "is booked",
+            "has been booked",
+            "i've confirmed",
+            "i have confirmed",
+            "is confirmed",
+            "has been confirmed",
+            "has been cancelled",
+            "has been transferred",
+            "has been sent",
+            "you're all set",
+        ];
+        Self { words: words.map(str::to_owned).into() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct IdlePolicy {
+    /// The caller has been silent for so long after our last sound, and nothing is owed: they are asked whether they are there.
+    /// 0: never, and no call ends for it.
+    pub check_in_after_ms: u32,
+    /// So often, each after as long a silence; after one more the agent says goodbye and the call ends.
+    pub check_ins: u32,
+}
+
+impl Default for IdlePolicy {
+    fn default() -> Self {
+        // People look for a card or ask somebody in the room for that long.
+        Self { check_in_after_ms: 20_000, check_ins: 2 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +99,11 @@ pub struct TurnPolicy {
     pub hangover_ms: u32,
     /// Quieter than this is not speech, whatever the detector says.
     pub floor_dbfs: i8,
+    /// The same while our own voice is out: its echo is quieter than a caller, and must not cut it.
+    pub floor_over_voice_dbfs: i8,
+    /// Speech over our voice is confirmed when it is this long. More than `confirm_ms` lets words of assent ("mm-hm") pass: the
+    /// voice pauses for them, for as long as they are longer than the lead, and goes on.
+    pub confirm_over_voice_ms: u32,
     /// With `end = "model"`: quiet this long without a word from the model's turn detection closes the turn anyway.
     pub model_end_timeout_ms: u32,
 }
@@ -64,6 +116,9 @@ impl Default for TurnPolicy {
             retract_ms: 100,
             hangover_ms: 300,
             floor_dbfs: -50,
+            // A network gives an echo back at least 25 dB under what was sent, which is about -20.
+            floor_over_voice_dbfs: -45,
+            confirm_over_voice_ms: 200,
             // Above the slowest semantic detection: about 8 s with eagerness low, 4 s with auto.
             model_end_timeout_ms: 9_000,
         }

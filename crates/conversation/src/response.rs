@@ -21,6 +21,10 @@ pub enum Purpose {
     Deliver,
     /// Reminds a model that speaks by itself of a turn that it left without an answer.
     Prod,
+    /// Asks a caller who has been silent whether they are there.
+    CheckIn,
+    /// Says goodbye to one who was not; the call ends once it was heard.
+    Farewell,
     /// The provider made it without being asked: it is never heard.
     Unasked,
     /// A model that speaks by itself did so: its answer to the caller, or tool calls.

@@ -25,9 +25,15 @@ impl Conversation {
     pub(crate) fn settle(&mut self, out: &mut Vec<Command>) {
         self.playback_moves(out);
         self.playbacks_ended(out);
+        if self.phase == Phase::Closed {
+            return;
+        }
         let due = self.due();
         self.judge_deliveries(due.is_some(), out);
         self.create_response(due, out);
+        if self.phase == Phase::Closed {
+            return;
+        }
         self.publish(out);
         self.renew_session(out);
         if self.phase == Phase::Draining && self.published == AgentState::Listening && self.turn.open_turn().is_none() {
@@ -144,6 +150,12 @@ impl Conversation {
             }
             return;
         }
+        if let Some(purpose) = self.idle_is_over(out) {
+            return self.plan(purpose, Vec::new(), Vec::new(), out);
+        }
+        if self.phase == Phase::Closed {
+            return;
+        }
         // Nothing is due: what was offered of its own accord asks the gate once more.
         let now = self.snapshot(false);
         let (mut say, mut passed, mut interrupt) = (Vec::new(), Vec::new(), false);
@@ -225,7 +237,8 @@ impl Conversation {
 
     fn plan(&mut self, purpose: Purpose, answers: Vec<ResponseId>, say: Vec<DeliveryId>, out: &mut Vec<Command>) {
         // News of its own accord ticks off no debt.
-        let turn = if purpose == Purpose::Deliver { None } else { self.owed.turn.take() };
+        let of_its_own = matches!(purpose, Purpose::Deliver | Purpose::CheckIn | Purpose::Farewell);
+        let turn = if of_its_own { None } else { self.owed.turn.take() };
         if turn.is_some() {
             // The caller spoke first: a greeting now would answer nothing.
             self.owed.greeting = None;
@@ -354,6 +367,7 @@ impl Conversation {
         self.deadlines.set(Deadline::OwnAnswer, self.own_answer_by().filter(|by| *by > self.now));
         self.deadlines.set(Deadline::OutputWait, self.work.output_wait_ends(self.now));
         self.deadlines.set(Deadline::AnswerWait, self.work.answer_wait_ends().filter(|at| *at > self.now));
+        self.deadlines.set(Deadline::IdleOver, self.idle_until().map(|until| until.max(self.now)));
         self.deadlines.set(Deadline::DeliveryStale, self.pending.stale_at());
     }
 }

@@ -113,33 +113,40 @@ impl TurnTracker {
         self.last_speech
     }
 
-    /// Takes one stretch of audio that ended at `at`.
+    /// Takes one stretch of audio that ended at `at`. `over_voice`: our own sound is out, and may come back as its echo.
     pub fn hear(
         &mut self,
         at: CallTime,
         samples: Samples,
         evidence: VoiceEvidence,
+        over_voice: bool,
         policy: &TurnPolicy,
     ) -> Option<VoiceChange> {
         let ms = samples.ms().0;
-        let speech = evidence.speech && evidence.level_dbfs >= policy.floor_dbfs;
+        // Whoever has the floor already is not asked to be louder than our voice.
+        let begins = matches!(self.voice, Voice::Quiet { .. } | Voice::Tentative { .. });
+        let (floor_dbfs, confirm_ms) = match over_voice && begins {
+            true => (policy.floor_over_voice_dbfs, policy.confirm_over_voice_ms),
+            false => (policy.floor_dbfs, policy.confirm_ms),
+        };
+        let speech = evidence.speech && evidence.level_dbfs >= floor_dbfs;
         let began = at.minus_ms(u64::from(ms));
         let (voice, change) = match (self.voice, speech) {
             (Voice::Quiet { .. }, false) => return None,
-            (Voice::Quiet { .. }, true) if ms >= policy.confirm_ms => {
+            (Voice::Quiet { .. }, true) if ms >= confirm_ms => {
                 (Voice::Speaking { since: began }, Some(VoiceChange::Confirmed))
             }
             (Voice::Quiet { .. }, true) => {
                 (Voice::Tentative { since: began, speech_ms: ms, gap_ms: 0 }, Some(VoiceChange::Started))
             }
-            (Voice::Tentative { since, speech_ms, .. }, true) if speech_ms + ms >= policy.confirm_ms => {
+            (Voice::Tentative { since, speech_ms, .. }, true) if speech_ms + ms >= confirm_ms => {
                 (Voice::Speaking { since }, Some(VoiceChange::Confirmed))
             }
             (Voice::Tentative { since, speech_ms, gap_ms }, speech) => {
                 let speech_ms = if speech { speech_ms + ms } else { speech_ms };
                 let gap_ms = if speech { 0 } else { gap_ms + ms };
                 // Crackle must not keep us holding our voice: tentative speech gets a bounded time to prove itself.
-                let patience = u64::from(policy.confirm_ms + policy.retract_ms);
+                let patience = u64::from(confirm_ms + policy.retract_ms);
                 if gap_ms >= policy.retract_ms || at.ms_since(since) >= patience {
                     (Voice::Quiet { since: at }, Some(VoiceChange::Retracted))
                 } else {
@@ -252,7 +259,7 @@ mod tests {
             (0..ms / 20)
                 .filter_map(|_| {
                     self.at = self.at.plus_ms(20);
-                    self.tracker.hear(self.at, Samples::from_ms(20), evidence, &self.policy)
+                    self.tracker.hear(self.at, Samples::from_ms(20), evidence, false, &self.policy)
                 })
                 .collect()
         }
@@ -304,10 +311,30 @@ mod tests {
     }
 
     #[test]
+    fn over_our_own_voice_speech_must_be_louder_than_its_echo_and_may_have_to_be_longer() {
+        const ECHO: VoiceEvidence = VoiceEvidence { speech: true, level_dbfs: -48 };
+        let mut line = Line::new();
+        line.policy.confirm_over_voice_ms = 600;
+        let mut over_voice = |evidence, ms: u32| -> Vec<VoiceChange> {
+            (0..ms / 20)
+                .filter_map(|_| {
+                    line.at = line.at.plus_ms(20);
+                    line.tracker.hear(line.at, Samples::from_ms(20), evidence, true, &line.policy)
+                })
+                .collect()
+        };
+        assert_eq!(over_voice(ECHO, 1_000), []);
+        assert_eq!(over_voice(SPEECH, 500), [VoiceChange::Started], "a word of assent");
+        assert_eq!(over_voice(SILENCE, 100), [VoiceChange::Retracted]);
+        assert_eq!(over_voice(SPEECH, 600), [VoiceChange::Started, VoiceChange::Confirmed]);
+        assert_eq!(over_voice(ECHO, 200), [], "who has the floor may speak low");
+    }
+
+    #[test]
     fn one_long_frame_of_speech_is_confirmed_at_once() {
         let mut line = Line::new();
         line.at = CallTime::from_ms(500);
-        let change = line.tracker.hear(line.at, Samples::from_ms(240), SPEECH, &line.policy);
+        let change = line.tracker.hear(line.at, Samples::from_ms(240), SPEECH, false, &line.policy);
         assert_eq!(change, Some(VoiceChange::Confirmed));
     }
 

@@ -28,6 +28,7 @@ struct ToolCall {
     attached: bool,
     inline_until: Option<CallTime>,
     told: Told,
+    committed: bool,
     /// The session that proposed it is gone: an output would be refused, so the outcome is told as a fact.
     orphaned: bool,
     finished: bool,
@@ -130,6 +131,7 @@ impl WorkClock {
                 attached: false,
                 inline_until: None,
                 told: Told::Nothing,
+                committed: false,
                 orphaned: false,
                 finished: false,
                 delivered: false,
@@ -185,6 +187,7 @@ impl WorkClock {
         call.attached = true;
         // What can be told has been told, unknown too: nothing more need come of it.
         call.finished = status.is_terminal() || result.is_some();
+        call.committed = status == OperationStatus::Committed;
         call.told = if call.finished { Told::Outcome } else { Told::Accepted };
         let again = match stands {
             None => "This request was already made; nothing was started again.".to_owned(),
@@ -216,6 +219,7 @@ impl WorkClock {
         let mut context = None;
         for call in self.calls.values_mut().filter(|call| call.operation.as_ref() == Some(operation)) {
             call.finished = true;
+            call.committed = status == OperationStatus::Committed;
             match call.told {
                 Told::Nothing => {
                     call.told = Told::Outcome;
@@ -341,6 +345,11 @@ impl WorkClock {
         if !calls.is_empty() {
             self.groups.insert(response, Group { calls, sealed: true, delivered: true, answer_by: None });
         }
+    }
+
+    /// Something that was asked for in this call is done.
+    pub fn any_committed(&self) -> bool {
+        self.calls.values().any(|call| call.committed)
     }
 
     /// Some operation of this call has not been told to its end.

@@ -1,6 +1,6 @@
 //! A model that listens and speaks at once: the same promises, though nobody asks for its answers. (behaviour.md 6)
 
-use conversation::{AgentState, Command, Input, Policy};
+use conversation::{AgentState, Command, Input};
 use testkit::{Stage, brief};
 use vocab::delivery::{DeliveryChange, DeliveryState};
 use vocab::effect::OperationStatus;
@@ -19,7 +19,7 @@ struct Duplex {
 
 impl Duplex {
     fn open() -> Self {
-        let mut stage = Stage::new(Policy::default());
+        let mut stage = Stage::new(Stage::patient_policy());
         stage.input(Input::CallStarted { greeting: None });
         stage.model(ModelEvent::SessionOpened { capabilities: DUPLEX });
         stage.model(ModelEvent::SessionReady);

@@ -123,6 +123,7 @@ fn moment(at: CallTime, command: &Command) -> Option<Moment> {
         | Decision::DeliveryChanged { .. }
         | Decision::DeliveryTakenOver { .. }
         | Decision::SaveFailed { .. }
+        | Decision::ClaimUnfounded { .. }
         | Decision::SessionLost { .. }
         | Decision::SessionRestored { .. }
         | Decision::ModelComplained { .. } => return None,

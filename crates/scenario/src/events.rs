@@ -58,6 +58,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("save_refused", "the store refused a change of a delivery: why"),
     ("state", "the public state: listening, thinking, speaking"),
     ("model_ready", "the model's session is open"),
+    ("claim_unfounded", "the caller heard of success in a call in which nothing is committed: the words"),
     ("model_lost", "it is gone"),
     ("model_reopened", "another session is opened on the same call"),
     ("history", "a new session is told what was said or done before: the words"),
@@ -187,6 +188,7 @@ impl Steps {
                 "close_stream",
                 match reason {
                     CloseReason::Drained => "drained".to_owned(),
+                    CloseReason::CallerAway => "caller away".to_owned(),
                     CloseReason::ModelLost { reason } => format!("model lost, {reason}"),
                     CloseReason::ModelSilent { reason } => format!("model silent, {reason}"),
                     CloseReason::ModelRefused { code } => format!("model refused, {code}"),
@@ -259,6 +261,7 @@ impl Steps {
                 say("gate", format!("{} {}", word(decision), word(reason)));
             }
             Decision::OfferWithdrawn { reason, .. } => say("offer_withdrawn", word(reason)),
+            Decision::ClaimUnfounded { claim, .. } => say("claim_unfounded", claim.clone()),
             Decision::MarkJudged { .. }
             | Decision::LateForResponse { .. }
             | Decision::ToolCallProposed { .. }

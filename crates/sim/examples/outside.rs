@@ -63,7 +63,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 auth_token: std::env::var("AUTH_TOKEN")?,
                 connect_addr: Some(addr.parse()?),
             };
-            measure(LoadPlan::new(target, calls.parse()?, seconds.parse()?), rest).await?;
+            let mut plan = LoadPlan::new(target, calls.parse()?, seconds.parse()?);
+            plan.has_ears = true;
+            measure(plan, rest).await?;
         }
         _ => {
             eprintln!("outside booking|model|load-model|call|load|load-calls …: see the head of this file");

@@ -56,9 +56,16 @@ impl Stage {
         }
     }
 
+    /// The default, but for a caller who may be silent for as long as a test likes.
+    pub fn patient_policy() -> Policy {
+        let mut policy = Policy::default();
+        policy.idle.check_in_after_ms = 0;
+        policy
+    }
+
     /// A call whose model is ready and whose agent waits for the caller.
     pub fn answered() -> Self {
-        let mut stage = Self::new(Policy::default());
+        let mut stage = Self::new(Self::patient_policy());
         stage.input(Input::CallStarted { greeting: None });
         stage.model(ModelEvent::SessionReady);
         stage

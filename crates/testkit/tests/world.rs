@@ -96,7 +96,8 @@ fn the_worlds_are_rich() {
         "CreateRefused",
         "ToolCallDropped",
         "verdict: Cleared",
-        "stalled",
+        "SessionRestored",
+        "CallerAway",
     ] {
         assert!(timeline.contains(needle), "{needle}");
     }

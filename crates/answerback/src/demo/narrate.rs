@@ -183,6 +183,9 @@ impl Narrator {
             Decision::SessionLost { reason } => Some(
                 Moment::says(at_us, Lane::Model, format!("another session is opened: {reason}")).in_tone(Tone::Cut),
             ),
+            Decision::ClaimUnfounded { claim, .. } => Some(
+                Moment::says(at_us, Lane::Model, format!("claims what is not done: \"{claim}\"")).in_tone(Tone::Cut),
+            ),
             Decision::SessionRestored { .. } => says(Lane::Model, "is told what came before".to_owned()),
             Decision::GateJudged { decision, reason, .. } => {
                 says(Lane::Gate, format!("{}: {}", decision_in_words(*decision), reason_in_words(*reason)))
@@ -280,6 +283,8 @@ const fn purpose_in_words(purpose: Purpose) -> &'static str {
         Purpose::Acknowledge => "an acknowledgement that promises nothing",
         Purpose::Deliver => "the news",
         Purpose::Prod => "an answer that has not come",
+        Purpose::CheckIn => "whether the caller is there",
+        Purpose::Farewell => "goodbye",
         Purpose::Unasked => "nothing",
         Purpose::OfItself => "what the model says of itself",
     }

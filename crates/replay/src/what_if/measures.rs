@@ -118,6 +118,7 @@ impl Tally {
             | Decision::ToolCallDropped { .. }
             | Decision::ToolCallProposed { .. }
             | Decision::DeliveryChanged { .. }
+            | Decision::ClaimUnfounded { .. }
             | Decision::SessionLost { .. }
             | Decision::SessionRestored { .. }
             | Decision::ModelComplained { .. } => {}

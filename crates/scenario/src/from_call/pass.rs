@@ -261,7 +261,7 @@ impl<'a> Pass<'a> {
             }
             Command::CloseStream { reason } => match reason {
                 // The loss itself was an input, or the recording shows it as one.
-                CloseReason::ModelLost { .. } | CloseReason::ModelSilent { .. } => {}
+                CloseReason::ModelLost { .. } | CloseReason::ModelSilent { .. } | CloseReason::CallerAway => {}
                 CloseReason::Drained => self.facts.untold.push("the server stopped and ended the call".into()),
                 CloseReason::ModelRefused { code } => {
                     self.facts.untold.push(format!("the model's provider would not serve us: `{code}`"));

@@ -69,6 +69,8 @@ fn sign(response: &Response) -> Option<String> {
             Some(line.chars().take(GREETING_CHARS).collect::<String>().trim().to_owned())
                 .filter(|line| !line.is_empty())
         }
+        Purpose::CheckIn => Some("still there".into()),
+        Purpose::Farewell => Some("Say goodbye".into()),
         Purpose::Reply | Purpose::Deliver | Purpose::Prod | Purpose::Unasked | Purpose::OfItself => None,
     }
 }

@@ -15,7 +15,7 @@ use operations::history::History;
 use serde_json::Value;
 use server::{AUTH_TOKEN, Running};
 use sim::booking::{self, Booking, BookingConfig, BookingError, BookingServer, Overseer, Oversight, Switches};
-use sim::model::{self, ModelConfig, ModelError, ModelServer};
+use sim::model::{self, ModelConfig, ModelError, ModelRecord, ModelServer};
 use sim::phone::{
     CallResult, CallScript, CallScriptError, Happened, PhoneCall, PhoneConfig, Step as PhoneStep, TimelineEvent,
 };
@@ -134,6 +134,13 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// When the newest session that is still open was opened.
+fn newest_session(record: &ModelRecord) -> Option<u64> {
+    let realtime = record.sessions.iter().map(|session| (session.opened_us, session.closed_us));
+    let live = record.live_sessions.iter().map(|session| (session.opened_us, session.closed_us));
+    realtime.chain(live).filter(|(_, closed_us)| closed_us.is_none()).map(|(opened_us, _)| opened_us).max()
 }
 
 /// Stands beside the booking system.
@@ -376,7 +383,9 @@ impl House<'_> {
             self.ask_phone(&PhoneStep::DelayMarks { ms })?;
         }
         if fault.lose_model {
-            self.model.set_faults(|faults| faults.drops_now = true);
+            // It looks at its faults with the next frame of the caller; a session that is opened after this one is sound.
+            let last = newest_session(&self.model.record());
+            self.model.set_faults(|faults| faults.drop_opened_by_us = last);
         }
         self.model.set_faults(|faults| fault.model_faults(faults));
         if let Some(count) = fault.refuse_look_ups {

@@ -110,7 +110,7 @@ impl Overlay {
 
 /// What single values cannot know, and what the conversation cannot work with.
 fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
-    let Policy { turn, playback, gate, response, session } = policy;
+    let Policy { turn, playback, gate, response, session, idle, claims: _ } = policy;
     let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
         if let Some(place) = pointers.iter().find_map(|pointer| places.get(*pointer)) {
@@ -129,6 +129,7 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/gate/heard_slack_ms", gate.heard_slack_ms, 0, 2_000),
         ("/gate/max_offers", gate.max_offers, 1, 100),
         ("/turn/confirm_ms", turn.confirm_ms, 20, 2_000),
+        ("/turn/confirm_over_voice_ms", turn.confirm_over_voice_ms, 20, 5_000),
         ("/turn/retract_ms", turn.retract_ms, 20, 2_000),
         ("/turn/hangover_ms", turn.hangover_ms, 20, 5_000),
         ("/turn/model_end_timeout_ms", turn.model_end_timeout_ms, 500, 60_000),
@@ -138,6 +139,8 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
         ("/response/max_attempts", response.max_attempts, 1, 100),
         ("/response/retry_base_ms", response.retry_base_ms, 10, 60_000),
         ("/response/own_answer_ms", response.own_answer_ms, 1_000, 60_000),
+        ("/idle/check_in_after_ms", idle.check_in_after_ms, 0, 600_000),
+        ("/idle/check_ins", idle.check_ins, 0, 100),
         ("/session/max_openings", session.max_openings, 0, 100),
         // A provider's session lasts an hour at most.
         ("/session/renew_before_ms", session.renew_before_ms, 1_000, 1_800_000),
@@ -152,6 +155,9 @@ fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Plac
     }
     if !(-96..=0).contains(&turn.floor_dbfs) {
         mistake(&["/turn/floor_dbfs"], "must be from -96 to 0".to_owned(), None);
+    }
+    if !(-96..=0).contains(&turn.floor_over_voice_dbfs) {
+        mistake(&["/turn/floor_over_voice_dbfs"], "must be from -96 to 0".to_owned(), None);
     }
     if turn.confirm_ms >= playback.lead_ms {
         mistake(

@@ -1,5 +1,6 @@
 //! One caller of a load run. It speaks at fixed times and keeps no audio: sounds are counted, not kept.
 
+use super::ear::Ear;
 use super::report::{BargeIn, Measured};
 use super::{Connected, LoadPlan};
 use crate::phone::{CONNECTED, Carrier, Socket, sid};
@@ -50,6 +51,9 @@ pub(super) struct Caller {
     speaks_at: u64,
     /// The burst under way over the agent's voice: when its frames went out.
     barge_in: Option<Vec<u64>>,
+    /// Which of them confirmed that it is speech, by our own ear.
+    confirmed_us: Option<u64>,
+    ear: Option<Ear>,
     /// Where the response's sound would have to be: its start, and how much came.
     response_from_us: Option<u64>,
     response_us: u64,
@@ -77,6 +81,8 @@ impl Caller {
             frames: 0,
             speaks_at: number as u64 * 37 % (every_frames - plan.speech_ms / 20),
             barge_in: None,
+            confirmed_us: None,
+            ear: plan.has_ears.then(Ear::new),
             response_from_us: None,
             response_us: 0,
             marks: VecDeque::new(),
@@ -141,6 +147,11 @@ impl Caller {
             self.frames += 1;
             if place == self.speaks_at && self.agent_is_playing(now_us) {
                 self.barge_in = Some(Vec::with_capacity(voice.speech.len()));
+                self.confirmed_us = None;
+            }
+            // After the frame has left: what the ear costs is no part of the way.
+            if self.ear.as_mut().is_some_and(|ear| ear.hear(spoken.unwrap_or(&voice.silence))) {
+                self.confirmed_us = Some(now_us);
             }
             if let (Some(sent), Some(_)) = (&mut self.barge_in, spoken) {
                 sent.push(now_us);
@@ -183,7 +194,7 @@ impl Caller {
             if let Some(sent_us) = self.barge_in.take() {
                 let mut measured = locked(&self.measured);
                 if measured.measuring {
-                    measured.barge_ins.push(BargeIn { sent_us, cleared_us: now_us });
+                    measured.barge_ins.push(BargeIn { sent_us, confirmed_us: self.confirmed_us, cleared_us: now_us });
                 }
             }
             while let Some((_, name)) = self.marks.pop_front() {

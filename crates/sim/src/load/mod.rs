@@ -5,6 +5,7 @@
 //! server's, and watch `generator_late` in the report: when it is not small, the generator measured itself.
 
 mod caller;
+mod ear;
 mod process;
 mod report;
 
@@ -48,6 +49,9 @@ pub struct LoadPlan {
     /// The barge-in is measured from the n-th speech frame (from 1), the one that confirms it. `None`: from the earliest
     /// frame that any `clear` of the run followed, which all bursts share, since all callers say the same.
     pub confirming_frame: Option<usize>,
+    /// Each caller listens to itself with the server's default detector and turn rules, and the barge-in is measured from the very
+    /// frame that they confirm. For a server that judges by them.
+    pub has_ears: bool,
     pub account_sid: String,
 }
 
@@ -63,6 +67,7 @@ impl LoadPlan {
             speak_every_ms: 8_000,
             speech_ms: 1_200,
             confirming_frame: None,
+            has_ears: false,
             account_sid: "AC00000000000000000000000000000001".to_owned(),
         }
     }

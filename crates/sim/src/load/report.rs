@@ -66,6 +66,8 @@ impl Histogram {
 pub(super) struct BargeIn {
     /// When each speech frame went out before the `clear`, µs.
     pub(super) sent_us: Vec<u64>,
+    /// When the one that confirmed it went out, by the caller's ear.
+    pub(super) confirmed_us: Option<u64>,
     pub(super) cleared_us: u64,
 }
 
@@ -104,8 +106,10 @@ pub struct LoadReport {
     pub barge_in: Spread,
     /// From the first speech frame to the arrival of `clear`.
     pub barge_in_from_onset: Spread,
-    /// Which speech frame (from 1) confirms.
+    /// Which speech frame (from 1) confirms, where nobody listens.
     pub confirming_frame: usize,
+    /// The confirming frame is the one that the server's detector and turn rules confirm, each caller's own.
+    pub by_ear: bool,
     pub unanswered_barge_ins: u64,
     /// How late each frame came, against the moment its response would need it.
     pub lateness: Spread,
@@ -140,7 +144,10 @@ impl LoadReport {
                 // A clear before the confirming frame was sent is not late at all.
                 answered.sent_us.get(frame).map_or(0, |sent| answered.cleared_us.saturating_sub(*sent))
             };
-            barge_in.add(since(confirming_frame - 1));
+            barge_in.add(match answered.confirmed_us {
+                Some(confirmed) => answered.cleared_us.saturating_sub(confirmed),
+                None => since(confirming_frame - 1),
+            });
             from_onset.add(since(0));
         }
         let cpu_ms = before.zip(after).map(|(before, after)| (after.cpu_ms - before.cpu_ms) as f64);
@@ -157,6 +164,7 @@ impl LoadReport {
             barge_in: barge_in.spread(),
             barge_in_from_onset: from_onset.spread(),
             confirming_frame,
+            by_ear: plan.has_ears,
             unanswered_barge_ins: measured.unanswered_barge_ins,
             lateness: measured.lateness.spread(),
             received_frames: measured.received_frames,
@@ -188,7 +196,13 @@ impl fmt::Display for LoadReport {
         row("barge-in to clear", spread(self.barge_in))?;
         row(
             "",
-            format!("counted from speech frame {}; unanswered: {}", self.confirming_frame, self.unanswered_barge_ins),
+            match self.by_ear {
+                true => format!("counted from the frame that confirms; unanswered: {}", self.unanswered_barge_ins),
+                false => format!(
+                    "counted from speech frame {}; unanswered: {}",
+                    self.confirming_frame, self.unanswered_barge_ins
+                ),
+            },
         )?;
         row("speech onset to clear", spread(self.barge_in_from_onset))?;
         row("playout lateness", spread(self.lateness))?;

@@ -71,8 +71,8 @@ pub struct ModelFaults {
     pub drop_after_responses: Option<u32>,
     /// Drop the connection so long after it opened.
     pub drop_after_ms: Option<u64>,
-    /// Drop the connection that looks at this next, which a client's message makes it do. It is unset when that has happened.
-    pub drops_now: bool,
+    /// Drop the sessions that were opened by then, on the service's clock.
+    pub drop_opened_by_us: Option<u64>,
     /// Live only: the words of what the model says come so much later than its voice.
     pub words_delay_ms: u64,
     /// Live only: the next n runs of the backend fail.
@@ -333,12 +333,12 @@ async fn run(
             let _ = ws.close(None).await;
             return "closed by the service";
         }
-        if std::mem::take(&mut locked(&service.faults).drops_now) {
-            return "dropped";
-        }
         let faults = *locked(&service.faults);
         if faults.drop_after_responses.is_some_and(|n| session.ended() >= n) {
             return "dropped after responses";
+        }
+        if faults.drop_opened_by_us.is_some_and(|by| session.opened_us() <= by) {
+            return "dropped";
         }
         let drop_at = faults.drop_after_ms.map(|ms| session.opened_us() + ms * 1_000);
         let wake_us = [session.next_at_us(), drop_at].into_iter().flatten().min();

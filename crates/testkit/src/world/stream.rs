@@ -182,7 +182,7 @@ impl World {
         }
         match close {
             // As `server::serve`: only what ends on purpose ends the call.
-            Some(CloseReason::ModelRefused { .. } | CloseReason::ModelSilent { .. }) => {
+            Some(CloseReason::ModelRefused { .. } | CloseReason::ModelSilent { .. } | CloseReason::CallerAway) => {
                 self.stream_over(n, SessionEnd::CallEnded)
             }
             Some(CloseReason::ModelLost { .. }) => self.stream_over(n, SessionEnd::StreamLost),
