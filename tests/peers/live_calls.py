@@ -64,7 +64,8 @@ SITUATIONS = (
         ("greeting", "answer…", "other", "again"),
         (heard(600), says("caller_hello_again"), heard(2250)),
     ),
-    Situation("continuation-fails", "B4: the continuation fails", ("greeting", "news"), (heard(1500),)),
+    # Whether a failed continuation may be run again is nowhere written: it is tried, and here it may not.
+    Situation("continuation-fails", "B4: the continuation fails", ("greeting", "news"), (heard(1500),), refused=2),
     Situation(
         "late-words",
         "B5: words come late while a booking is owed",
@@ -82,15 +83,15 @@ SITUATIONS = (
         creates=0,
     ),
     Situation(
-        "answers-unasked", "B7: the service goes on unasked", ("greeting", "answer"), (heard(1700),), creates=0, refused=1
+        "answers-unasked", "B7: the service goes on unasked", ("greeting", "answer"), (heard(1700),), creates=0
     ),
     Situation("preamble", "B8: a preamble and its answer", ("greeting", "moment", "answer"), (heard(2650),)),
     Situation(
         "second-message",
         "B9: a second message while a booking is owed",
         ("greeting", "moment", "other", "news"),
-        (heard(900), wait(700), says("caller_talk_over"), heard(2450)),
-        commit_ms=11000,
+        (heard(900), wait(700), says("caller_hello_again"), heard(2450)),
+        commit_ms=8000,
     ),
 )
 
@@ -234,5 +235,10 @@ def lines_in(recording):
         if not found or found[-1][0] != line:
             found.append([line, 0])
         found[-1][1] += EAR_MS
+    found = [part for part in found if part[1] >= SURE_MS]
+    # A pause of the line that the voice did not make: the same tone goes on after it.
+    for n in range(len(found) - 1, 0, -1):
+        if found[n][0] == found[n - 1][0]:
+            found[n - 1][1] += found.pop(n)[1]
     whole = {line: ms - WHOLE_WITHIN_MS for line, (_, ms, _) in LINES.items()}
-    return [(line, ms >= whole.get(line, 0)) for line, ms in found if ms >= SURE_MS]
+    return [(line, ms >= whole.get(line, 0)) for line, ms in found]

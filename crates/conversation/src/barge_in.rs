@@ -30,6 +30,13 @@ impl Conversation {
         self.hush(out);
         // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it. A model that speaks by
         // itself has the outputs and cannot be asked a second time: that answer comes of itself.
+        if self.model_speaks_by_itself() {
+            let answered =
+                |id: &ResponseId| self.responses.get(*id).is_some_and(|response| !response.answers.is_empty());
+            if slot.iter().chain(&cut).any(answered) {
+                self.owe_latest_turn();
+            }
+        }
         let owed_again = if self.model_speaks_by_itself() { Vec::new() } else { cut };
         let slot = slot.filter(|_| !self.model_speaks_by_itself());
         for id in slot.into_iter().chain(owed_again) {
@@ -51,7 +58,9 @@ impl Conversation {
         }
         let Some(cut) = cut else { return Vec::new() };
         for response in &cut.responses {
-            self.responses.cancel(self.now, *response);
+            if self.responses.cancel(self.now, *response) {
+                out.push(Command::Model(ModelCommand::CancelResponse { response: *response }));
+            }
         }
         for part in &cut.items {
             if part.whole {

@@ -24,10 +24,19 @@ impl Conversation {
     }
 }
 
-/// The first of the words that claim success, if any is there.
+/// What turns a claim into something else: a denial, a condition, a promise.
+const UNSAYING: [&str; 12] =
+    ["not", "nothing", "no", "never", "if", "once", "when", "until", "unless", "before", "will", "would"];
+
+/// The first of the words that claim success, if any sentence does.
 fn claim<'a>(heard: &str, words: &'a [String]) -> Option<&'a str> {
     let heard = heard.to_lowercase().replace('\u{2019}', "'");
-    words.iter().map(String::as_str).find(|words| contains_words(&heard, words))
+    let claims = |sentence: &&str| {
+        let unsays = sentence.contains("n't") || UNSAYING.iter().any(|word| contains_words(sentence, word));
+        !sentence.ends_with('?') && !unsays
+    };
+    let sentences: Vec<_> = heard.split_inclusive(['.', '!', '?', ';']).map(str::trim).filter(claims).collect();
+    words.iter().map(String::as_str).find(|words| sentences.iter().any(|sentence| contains_words(sentence, words)))
 }
 
 /// As whole words, so that "unbooked" is not "booked".
@@ -56,6 +65,10 @@ mod tests {
             "Shall I have it booked?",
             "It isn't confirmed.",
             "The reception is bookedout.",
+            "Sorry, nothing is booked yet.",
+            "Once it is confirmed I will tell you.",
+            "I'll say so when the table is booked.",
+            "Is it possible that your table is booked?",
         ] {
             assert_eq!(claim(claims_nothing, &words), None, "{claims_nothing}");
         }

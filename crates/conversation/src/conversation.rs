@@ -11,7 +11,7 @@ use crate::owed::{AgentState, Owed};
 use crate::pending::PendingDeliveries;
 use crate::playback::{EndedPlayback, PlaybackClock};
 use crate::policy::Policy;
-use crate::response::{Ended, Fruitless, Purpose, ResponseClock};
+use crate::response::{Ended, Fruitless, Purpose, Response, ResponseClock};
 use crate::session::Session;
 use crate::turn::TurnTracker;
 use crate::work::{Output, SoFar, Telling, WorkClock};
@@ -106,6 +106,9 @@ impl Conversation {
             return self.step_closed(input);
         }
         let mut moved = self.fire_deadlines(out);
+        if self.phase == Phase::Closed {
+            return self.step_closed(input);
+        }
         moved |= match input {
             Input::CallerAudio { samples, evidence } => self.caller_audio(samples, evidence, out),
             Input::CallStarted { greeting } => {
@@ -114,8 +117,8 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
-                self.caller_is_back();
-                self.add_context(format!("The caller pressed {digit} on the keypad."), out);
+                self.caller_is_there();
+                self.key_pressed(digit, out);
                 true
             }
             Input::StreamEnded => {
@@ -327,29 +330,14 @@ impl Conversation {
     }
 
     fn response_ended(&mut self, ended: Ended, out: &mut Vec<Command>) {
-        let Ended { response: id, end } = ended;
-        let whole = end == ResponseEnd::Completed;
-        out.push(Command::Explain(Decision::ResponseEnded { response: id, end }));
-        if self.work.seal(id) {
-            out.push(Command::Work(WorkCommand::SealBatch { response: id }));
-        }
-        if let Some(behind) = self.playback.complete(self.now, id, whole) {
-            out.push(measure(Measure::GeneratedToPlayedGap, u64::from(behind.ms().0)));
-        }
-        let Some(response) = self.responses.get(id).cloned() else { return };
-        if !response.sounded {
-            self.history.never_sounded(id);
-            let why =
-                if response.cancelled_at.is_none() { GateReason::NothingCame } else { GateReason::CallerSpeaking };
-            for delivery in &response.deliveries {
-                self.withdraw(delivery, why, out);
-            }
-        }
+        let id = ended.response;
+        let whole = ended.end == ResponseEnd::Completed;
+        let Some(response) = self.close_books(ended, out) else { return };
         let fruitless = !response.sounded && response.proposed_calls == 0;
         if response.cancelled_at.is_none() && fruitless {
             match response.purpose {
-                // It promised nobody anything.
-                Purpose::OfItself => {}
+                // They answered nobody.
+                Purpose::OfItself | Purpose::CheckIn | Purpose::Farewell => {}
                 Purpose::Reply if self.model_speaks_by_itself() && response.turn.is_none() => {
                     out.push(Command::Explain(Decision::AnswerAbandoned { response: id }));
                     self.results_met_silence(&response.deliveries);
@@ -361,6 +349,29 @@ impl Conversation {
             self.responses.succeeded();
         }
         self.responses.forget_if_over(id);
+    }
+
+    /// Its batch is sealed, its sound is all there is, and what it was to tell without a sound is untold. Returns it as it was.
+    fn close_books(&mut self, ended: Ended, out: &mut Vec<Command>) -> Option<Response> {
+        let Ended { response: id, end } = ended;
+        let whole = end == ResponseEnd::Completed;
+        out.push(Command::Explain(Decision::ResponseEnded { response: id, end }));
+        if self.work.seal(id) {
+            out.push(Command::Work(WorkCommand::SealBatch { response: id }));
+        }
+        if let Some(behind) = self.playback.complete(self.now, id, whole) {
+            out.push(measure(Measure::GeneratedToPlayedGap, u64::from(behind.ms().0)));
+        }
+        let response = self.responses.get(id).cloned()?;
+        if !response.sounded {
+            self.history.never_sounded(id);
+            let why =
+                if response.cancelled_at.is_none() { GateReason::NothingCame } else { GateReason::CallerSpeaking };
+            for delivery in &response.deliveries {
+                self.withdraw(delivery, why, out);
+            }
+        }
+        Some(response)
     }
 
     fn create_refused(&mut self, request: ResponseId, busy: bool, out: &mut Vec<Command>) {
@@ -389,6 +400,7 @@ impl Conversation {
     pub(crate) fn playbacks_ended(&mut self, out: &mut Vec<Command>) {
         while let Some(EndedPlayback { end, at_most }) = self.playback.take_ended() {
             let heard = self.history.playback_ended(&end);
+            self.tell_next_session(end.response, &heard, out);
             out.push(Command::ReleaseAudio { playback: end.playback });
             let id = end.response;
             let (purpose, deliveries) = match self.responses.get_mut(id) {
@@ -498,11 +510,9 @@ impl Conversation {
     /// The provider will never end it, and what of it was still to come will not.
     pub(crate) fn response_lost(&mut self, id: ResponseId, out: &mut Vec<Command>) {
         let end = ResponseEnd::Failed { code: "session_lost".into() };
-        let Some(response) = self.responses.get(id).cloned() else { return };
-        self.response_ended(Ended { response: id, end }, out);
         // A connection uses up no attempt: how often one is opened anew has a bound of its own.
-        self.responses.succeeded();
-        self.responses.retry_now();
+        let Some(response) = self.close_books(Ended { response: id, end }, out) else { return };
+        self.responses.forget_if_over(id);
         if response.cancelled_at.is_none() {
             self.restore_debt(&response);
             if response.purpose == Purpose::OfItself && response.sounded {

@@ -69,7 +69,8 @@ impl Conversation {
         }
         let by = if self.turn.is_committed() { TurnEndedBy::Model } else { TurnEndedBy::Timeout };
         let before = self.owed.turn;
-        let silenced_us = self.cut_by_turn;
+        // What a session heard that is gone was speech for all we know.
+        let silenced_us = self.cut_by_turn || self.turn.is_half_heard();
         self.close_turn(by, out);
         self.cut_by_turn = false;
         // What the model does not take for speech (a cough) needs no answer, unless it silenced us.
@@ -93,6 +94,8 @@ impl Conversation {
     }
 
     pub(crate) fn model_committed(&mut self, item: ModelItemId, out: &mut Vec<Command>) {
+        // Also whom only the model can hear.
+        self.caller_is_back();
         match self.turn_end() {
             // Our own commit, echoed: the turn closed when we sent it.
             TurnEnd::Local => {

@@ -47,9 +47,14 @@ impl Conversation {
         Some(if self.idle.asked > check_ins { Purpose::Farewell } else { Purpose::CheckIn })
     }
 
-    /// The caller is there.
+    /// The caller spoke.
     pub(crate) fn caller_is_back(&mut self) {
         self.idle = Idle::default();
+    }
+
+    /// The caller pressed a key: the silence counts from there.
+    pub(crate) fn caller_is_there(&mut self) {
+        self.idle = Idle { asked: 0, asked_at: Some(self.now) };
     }
 
     /// A sound of ours ended: the call ends with a goodbye that was heard.
@@ -58,7 +63,9 @@ impl Conversation {
             PlaybackEndedBy::Played | PlaybackEndedBy::MarksLost => true,
             PlaybackEndedBy::Cleared | PlaybackEndedBy::StreamEnded => false,
         };
-        if purpose == Purpose::Farewell && to_its_end && self.phase != Phase::Closed {
+        // Whoever came back meanwhile, by a key or by words that only the model heard, is not hung up on.
+        let still_away = self.idle.asked > self.policy.idle.check_ins && !self.owed.is_due();
+        if purpose == Purpose::Farewell && to_its_end && still_away && self.phase != Phase::Closed {
             self.close_stream(CloseReason::CallerAway, out);
         }
     }

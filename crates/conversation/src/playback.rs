@@ -175,6 +175,11 @@ impl Lateness {
 }
 
 impl PlaybackClock {
+    /// Whose sound is queued, playing, or may still be in the carrier's buffer.
+    pub fn live_responses(&self) -> impl Iterator<Item = ResponseId> {
+        self.live.iter().map(|playback| playback.response)
+    }
+
     /// Whoever held these items is gone: nothing is left to cut in them.
     pub fn forget_items(&mut self) {
         for playback in &mut self.live {

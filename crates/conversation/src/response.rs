@@ -65,6 +65,8 @@ pub struct Response {
     /// What it was asked to say.
     pub deliveries: Vec<DeliveryId>,
     pub asked_at: CallTime,
+    /// The model session that it was asked of.
+    pub session: u32,
     /// When the provider last said anything of it.
     pub last_word: CallTime,
     /// Items whose audio came.
@@ -103,6 +105,8 @@ pub struct Ended {
 #[derive(Clone, Debug, Default)]
 pub struct ResponseClock {
     last: ResponseId,
+    /// The present model session; each numbers what belongs to it.
+    pub session: u32,
     /// Kept until its playback has ended.
     kept: BTreeMap<ResponseId, Response>,
     slot: Option<ResponseId>,
@@ -153,6 +157,7 @@ impl ResponseClock {
             greeting: None,
             deliveries: Vec::new(),
             asked_at: at,
+            session: self.session,
             last_word: at,
             items: Vec::new(),
             cancelled_at: None,
@@ -200,6 +205,9 @@ impl ResponseClock {
                 id
             }
         };
+        if known.is_some() || Some(id) == waiting {
+            self.busy_since = None;
+        }
         if let Some(response) = self.kept.get_mut(&id) {
             response.model = Some(model);
             response.last_word = at;
@@ -227,6 +235,7 @@ impl ResponseClock {
         match self.kept.get_mut(&response) {
             Some(response) if response.cancelled_at.is_none() => {
                 response.cancelled_at = Some(at);
+                self.busy_since = None;
                 in_slot || (response.purpose == Purpose::OfItself && !response.state.is_over())
             }
             Some(_) | None => false,
@@ -344,6 +353,11 @@ impl ResponseClock {
         if self.busy {
             self.retry_now();
         }
+    }
+
+    /// Whether it was asked of a session that is gone.
+    pub fn is_of_the_past(&self, response: ResponseId) -> bool {
+        self.kept.get(&response).is_some_and(|response| response.session != self.session)
     }
 
     /// Responses that the model began of itself and that have not ended.

@@ -15,10 +15,14 @@ use vocab::{CallTime, ResponseId};
 /// Facts kept for a session to come, and how long one may be in bytes.
 const MAX_FACTS: usize = 64;
 const MAX_FACT_BYTES: usize = 4_096;
-/// Parts that a new session is told, the newest; and how long one may be in bytes.
-const MAX_PARTS: usize = 60;
+/// Spoken parts that a new session is told; and how long one part may be in bytes.
+const MAX_SPOKEN: u64 = 60;
 const MAX_PART_BYTES: usize = 2_000;
 
+/// A session that lives for less than this is not renewed.
+const WORTH_RENEWING_MS: u64 = 60_000;
+/// No call is longer than this.
+const FAR_AWAY_MS: u64 = 7 * 24 * 3_600_000;
 /// From then on a call that never had a session is told so, and not made to wait for one more.
 const FIRST_SESSION_BY: CallTime = CallTime::from_ms(3_000);
 const RENEWED: &str = "Your connection to this call was renewed; the above is what was said and done before. If the caller \
@@ -31,7 +35,7 @@ pub struct Session {
     pub capabilities: Capabilities,
     /// Sessions that this call has had; each numbers what belongs to it.
     pub number: u32,
-    /// Openings that were asked for since a session last brought the caller a sound: one that opens and dies is no help.
+    /// Openings that a failure asked for since a session last brought the caller a sound: one that opens and dies is no help.
     openings: u32,
     /// Another one was asked for and is not ready.
     reopening: bool,
@@ -39,23 +43,43 @@ pub struct Session {
     renew_at: Option<CallTime>,
     /// The quiet moment did not come: it is opened now.
     renew_by: Option<CallTime>,
-    /// What the model was told beside what was spoken, with the number of history entries before it.
-    facts: VecDeque<(u64, String)>,
+    /// What the model was told beside what was spoken.
+    facts: VecDeque<Fact>,
+}
+
+#[derive(Clone, Debug)]
+struct Fact {
+    /// History entries before it.
+    after: u64,
+    /// The first to be forgotten: there may be many.
+    is_key: bool,
+    text: String,
 }
 
 impl Session {
     fn keep_fact(&mut self, after: u64, text: &str) {
+        self.keep(Fact { after, is_key: false, text: cut(text, MAX_FACT_BYTES) });
+    }
+
+    fn keep(&mut self, fact: Fact) {
         if self.facts.len() == MAX_FACTS {
-            self.facts.pop_front();
+            let key = self.facts.iter().position(|fact| fact.is_key);
+            self.facts.remove(key.unwrap_or(0));
         }
-        self.facts.push_back((after, cut(text, MAX_FACT_BYTES)));
+        self.facts.push_back(fact);
     }
 
     /// The provider said when it will end.
     fn expires(&mut self, now: CallTime, after_ms: u64, policy: &SessionPolicy) {
-        let left = |margin_ms: u32| now.plus_ms(after_ms.saturating_sub(u64::from(margin_ms)));
-        self.renew_at = Some(left(policy.renew_before_ms));
-        self.renew_by = Some(left(policy.renew_before_ms / 4));
+        if after_ms < WORTH_RENEWING_MS {
+            // Another one would be as short: it is opened when this one ends.
+            return;
+        }
+        // Half of its time at most, or one would be renewed as soon as it is there.
+        let after_ms = after_ms.min(FAR_AWAY_MS);
+        let margin_ms = u64::from(policy.renew_before_ms).min(after_ms / 2);
+        self.renew_at = Some(now.plus_ms(after_ms - margin_ms));
+        self.renew_by = Some(now.plus_ms(after_ms - margin_ms / 4));
     }
 
     pub fn bears_fruit(&mut self) {
@@ -73,6 +97,7 @@ impl Conversation {
         self.session.capabilities = capabilities;
         self.session.ready = false;
         self.session.number += 1;
+        self.responses.session = self.session.number;
         self.session.renew_at = None;
         self.session.renew_by = None;
     }
@@ -101,6 +126,7 @@ impl Conversation {
         if !may_come || self.session.openings >= self.policy.session.max_openings {
             return self.close_stream(CloseReason::ModelLost { reason }, out);
         }
+        self.session.openings += 1;
         self.open_session(reason, out);
     }
 
@@ -113,6 +139,7 @@ impl Conversation {
         if self.session.openings > 0 {
             return self.close_stream(CloseReason::ModelSilent { reason: reason.into() }, out);
         }
+        self.session.openings += 1;
         self.open_session(reason.into(), out);
     }
 
@@ -133,22 +160,41 @@ impl Conversation {
     fn open_session(&mut self, reason: String, out: &mut Vec<Command>) {
         self.session.ready = false;
         self.session.reopening = true;
-        self.session.openings += 1;
         self.session.renew_at = None;
         self.session.renew_by = None;
         out.push(Command::Explain(Decision::SessionLost { reason }));
+        self.turn.session_lost();
         self.work.session_lost();
         self.playback.forget_items();
         self.history.await_nothing();
         if self.turn.open_turn().is_some() && !self.turn.caller_is_speaking() {
             // Nobody will say that it has ended, and whoever heard it is gone: an answer is owed, if only a question.
             self.close_turn(TurnEndedBy::Timeout, out);
+            self.cut_by_turn = false;
         }
         let unfinished: Vec<ResponseId> = self.responses.session_lost();
         for response in unfinished {
             self.response_lost(response, out);
         }
         out.push(Command::OpenModel);
+    }
+
+    /// The voice of a session that is gone was heard so far: whoever answers next must know it. While the next one is being opened
+    /// it is part of the history.
+    pub(crate) fn tell_next_session(&self, response: ResponseId, heard: &str, out: &mut Vec<Command>) {
+        if self.session.ready && !heard.is_empty() && self.responses.is_of_the_past(response) {
+            let (speaker, text) = (Speaker::Agent, cut(heard, MAX_PART_BYTES));
+            out.push(Command::Model(ModelCommand::AddHistory { speaker, text }));
+        }
+    }
+
+    /// A key is known at once, and remembered as long as there is room beside what was done.
+    pub(crate) fn key_pressed(&mut self, digit: char, out: &mut Vec<Command>) {
+        let text = format!("The caller pressed {digit} on the keypad.");
+        self.session.keep(Fact { after: self.history.count(), is_key: true, text: text.clone() });
+        if !self.session.reopening {
+            out.push(Command::Model(ModelCommand::AddContext { text }));
+        }
     }
 
     /// Tells the model a fact now, or with the history of the session that is being opened.
@@ -168,18 +214,20 @@ impl Conversation {
     fn restore_history(&self, out: &mut Vec<Command>) {
         let mut facts = self.session.facts.iter().peekable();
         let mut parts: Vec<(Speaker, &str)> = Vec::new();
+        // What was done is told whole; of what was said, the newest.
+        let oldest = self.history.count().saturating_sub(MAX_SPOKEN);
         for (place, entry) in (self.history.first_kept()..).zip(self.history.entries()) {
-            while let Some((_, text)) = facts.next_if(|(after, _)| *after <= place) {
-                parts.push((Speaker::Application, text));
+            while let Some(fact) = facts.next_if(|fact| fact.after <= place) {
+                parts.push((Speaker::Application, &fact.text));
             }
             match entry {
+                _ if place < oldest => {}
                 Entry::Caller { text: Some(text), .. } => parts.push((Speaker::Caller, text)),
                 Entry::Agent { heard, .. } if !heard.is_empty() => parts.push((Speaker::Agent, heard)),
                 Entry::Caller { text: None, .. } | Entry::Agent { .. } => {}
             }
         }
-        parts.extend(facts.map(|(_, text)| (Speaker::Application, text.as_str())));
-        parts.drain(..parts.len().saturating_sub(MAX_PARTS));
+        parts.extend(facts.map(|fact| (Speaker::Application, fact.text.as_str())));
         parts.push((Speaker::Application, RENEWED));
         out.extend(parts.into_iter().map(|(speaker, text)| {
             Command::Model(ModelCommand::AddHistory { speaker, text: cut(text, MAX_PART_BYTES) })

@@ -36,6 +36,8 @@ impl Conversation {
         }
         self.publish(out);
         self.renew_session(out);
+        // A renewal may have closed the caller's turn.
+        self.publish(out);
         if self.phase == Phase::Draining && self.published == AgentState::Listening && self.turn.open_turn().is_none() {
             return self.close_stream(CloseReason::Drained, out);
         }
@@ -145,7 +147,11 @@ impl Conversation {
         let due = due.filter(|_| self.turn.open_turn().is_none() && !self.turn.caller_is_speaking());
         if let Some(due) = due {
             self.withdraw_stale(out);
-            if self.responses.may_create(self.now) && !self.half_told_news() && !self.is_attaching(out) {
+            if self.responses.may_create(self.now)
+                && !self.half_told_news()
+                && !self.past_voice_plays()
+                && !self.is_attaching(out)
+            {
                 self.answer(due, out);
             }
             return;
@@ -193,6 +199,11 @@ impl Conversation {
             matches!(state, Some(ResponseState::Failed | ResponseState::Incomplete))
         };
         self.pending.iter().any(|pending| pending.said_by.is_some_and(broke_off))
+    }
+
+    /// The voice of a session that is gone still plays: the next one answers when it knows what of it was heard.
+    fn past_voice_plays(&self) -> bool {
+        self.playback.live_responses().any(|response| self.responses.is_of_the_past(response))
     }
 
     /// The disk took so long over an offer that it is no news any more.
@@ -298,6 +309,9 @@ impl Conversation {
         let cut = self.cut_voice(out);
         for id in slot.into_iter().chain(cut) {
             if let Some(mut response) = self.responses.get(id).cloned() {
+                if response.purpose == Purpose::OfItself {
+                    self.owe_latest_turn();
+                }
                 if self.model_speaks_by_itself() {
                     // It has the outputs and cannot be asked for their answer a second time.
                     response.answers.clear();

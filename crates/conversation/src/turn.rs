@@ -62,6 +62,8 @@ struct OpenTurn {
     id: TurnId,
     /// The model committed it while the caller was still, or again, speaking.
     committed: bool,
+    /// A model session that is gone heard some of it, and told nobody.
+    half_heard: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -184,7 +186,7 @@ impl TurnTracker {
             }
             None => {
                 self.last = self.last.next();
-                self.open = Some(OpenTurn { id: self.last, committed: false });
+                self.open = Some(OpenTurn { id: self.last, committed: false, half_heard: false });
                 Some(self.last)
             }
         }
@@ -200,7 +202,7 @@ impl TurnTracker {
                 self.last
             }
         };
-        self.open = Some(OpenTurn { id, committed: true });
+        self.open = Some(OpenTurn { id, committed: true, half_heard: false });
         let pausing = match self.voice {
             Voice::Quiet { .. } | Voice::Stopping { .. } => true,
             Voice::Tentative { .. } | Voice::Speaking { .. } => false,
@@ -215,6 +217,17 @@ impl TurnTracker {
             TurnEnd::Local => Some(TurnEndedBy::Hangover),
             TurnEnd::Model => turn.committed.then_some(TurnEndedBy::Model),
         }
+    }
+
+    /// The model session that listened is gone.
+    pub fn session_lost(&mut self) {
+        if let Some(turn) = &mut self.open {
+            turn.half_heard = true;
+        }
+    }
+
+    pub fn is_half_heard(&self) -> bool {
+        self.open.is_some_and(|turn| turn.half_heard)
     }
 
     /// The model committed the open turn: it needs no time-out to end.

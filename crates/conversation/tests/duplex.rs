@@ -186,6 +186,40 @@ fn b3_an_interruption_cuts_the_voice_and_the_answer_still_comes_and_still_counts
 }
 
 #[test]
+fn a_voice_of_itself_that_is_talked_over_is_ended_at_the_adapter_and_the_next_one_is_heard() {
+    let mut call = Duplex::open();
+    call.caller_speaks(1_000);
+    let first = call.begins(false);
+    call.sounds(first, 600);
+    call.stage.speak(400);
+    let told = call.stage.model_commands(|command| matches!(command, ModelCommand::CancelResponse { .. })).count();
+    assert_eq!((call.stage.clears(), told), (1, 1));
+    call.ends(first, ResponseEnd::Cancelled);
+    call.stage.run(400);
+    assert_eq!(call.state(), Thinking);
+    call.speaks(false, 1_000);
+    call.stage.run(500);
+    assert_eq!(call.state(), Listening);
+}
+
+#[test]
+fn b3_an_answer_without_news_that_is_cut_stays_owed() {
+    let mut call = Duplex::open();
+    call.caller_speaks(1_000);
+    let tool_call = call.calls(&["book_table"])[0];
+    call.stage
+        .work(WorkEvent::Refused { tool_call, refusal: Refusal { code: "x".into(), say: "Not possible.".into() } });
+    call.stage.run(20);
+    let answer = call.begins(true);
+    call.sounds(answer, 400);
+    let before = call.states().len();
+    call.stage.speak(3_000);
+    call.ends(answer, ResponseEnd::Cancelled);
+    call.stage.speak(500);
+    assert!(!call.states()[before..].contains(&Listening), "{:?}", call.states());
+}
+
+#[test]
 fn b4_a_continuation_that_fails_leaves_the_result_as_news() {
     let mut call = Duplex::open();
     call.booked_inline();

@@ -142,3 +142,40 @@ fn an_operator_can_turn_it_off() {
     stage.run(300_000);
     assert_eq!(stage.responses_asked(), 0);
 }
+
+fn to_the_goodbye() -> Stage {
+    let mut stage = answered_once();
+    for _ in 0..2 {
+        stage.run(21_000);
+        stage.say(800);
+        stage.run(1_500);
+    }
+    stage.run(20_000);
+    assert!(stage.asked_directions().unwrap().contains("goodbye"));
+    stage.say(2_000);
+    stage.run(500);
+    stage
+}
+
+#[test]
+fn a_key_or_words_that_only_the_model_heard_keep_the_line() {
+    let mut stage = to_the_goodbye();
+    stage.input(conversation::Input::DtmfPressed { digit: '1' });
+    stage.run(4_000);
+    assert!(!closed(&stage));
+    let mut stage = to_the_goodbye();
+    stage.commit_turn();
+    stage.run(4_000);
+    assert!(!closed(&stage));
+}
+
+#[test]
+fn keys_are_no_silence() {
+    let mut stage = answered_once();
+    let asked = stage.responses_asked();
+    for _ in 0..10 {
+        stage.run(15_000);
+        stage.input(conversation::Input::DtmfPressed { digit: '4' });
+    }
+    assert_eq!(stage.responses_asked(), asked);
+}

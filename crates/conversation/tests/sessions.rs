@@ -227,15 +227,20 @@ fn the_callers_words_that_the_lost_session_heard_are_owed_an_answer() {
     assert_eq!(stage.responses_asked(), 1, "if only the question to say it again");
 }
 
+/// An hour's session, of which little is left: it is renewed in the last 120 s.
+fn expiring(stage: &mut Stage) {
+    stage.model(ModelEvent::SessionExpires { after_ms: 300_000 });
+    stage.run(175_000);
+    assert_eq!(openings(stage), 0);
+}
+
 #[test]
 fn a_session_that_will_expire_is_changed_in_an_idle_moment() {
-    let mut stage = Stage::new(Policy::default());
-    stage.input(conversation::Input::CallStarted { greeting: None });
-    stage.model(ModelEvent::SessionReady);
-    stage.model(ModelEvent::SessionExpires { after_ms: 125_000 });
+    let mut stage = Stage::answered();
+    expiring(&mut stage);
     stage.take_turn(1_000);
     let response = stage.start_response();
-    stage.run(6_000);
+    stage.run(9_000);
     assert_eq!(openings(&stage), 0, "an answer is owed");
     stage.audio(response, 1_000);
     stage.end_response(response, ResponseEnd::Completed);
@@ -244,23 +249,155 @@ fn a_session_that_will_expire_is_changed_in_an_idle_moment() {
     comes_back(&mut stage);
     stage.run(60_000);
     assert_eq!(openings(&stage), 1);
-    let restored = stage.decisions().any(|decision| matches!(decision, Decision::SessionRestored { .. }));
-    assert!(restored);
+    assert!(stage.decisions().any(|decision| matches!(decision, Decision::SessionRestored { .. })));
 }
 
 #[test]
 fn when_no_idle_moment_comes_it_is_changed_before_the_end_all_the_same() {
     let mut stage = Stage::answered();
-    stage.model(ModelEvent::SessionExpires { after_ms: 125_000 });
-    stage.take_turn(1_000);
-    // Nothing comes of the answer for so long that only the last moment is left.
-    for _ in 0..20 {
-        stage.start_response();
-        stage.run(4_000);
-        stage.take_turn(400);
+    expiring(&mut stage);
+    let from = stage.now;
+    while openings(&stage) == 0 {
+        // Answer follows answer, without a moment in between.
+        stage.take_turn(500);
+        let response = stage.start_response();
+        stage.audio(response, 4_000);
+        stage.end_response(response, ResponseEnd::Completed);
+        stage.run(3_000);
+        assert!(stage.now.ms_since(from) < 120_000, "the session has ended");
     }
-    stage.run(20_000);
-    assert_eq!(openings(&stage), 1);
+    // 30 s before its end, a quarter of the 120: 95 s from then, seen within a round of answers.
+    assert!((95_000..99_500).contains(&stage.now.ms_since(from)), "{}", stage.now.ms_since(from));
+}
+
+#[test]
+fn a_renewal_is_no_failure_and_costs_none_of_the_patience_with_the_next_session() {
+    let mut stage = Stage::answered();
+    for _ in 0..3 {
+        stage.model(ModelEvent::SessionExpires { after_ms: 300_000 });
+        stage.run(190_000);
+        comes_back(&mut stage);
+    }
+    assert_eq!(openings(&stage), 3);
+    stage.take_turn(800);
+    stage.run(5_500);
+    assert_eq!(openings(&stage), 4, "it does not begin: one more session");
+    assert!(!stage.conversation.is_closed());
+}
+
+#[test]
+fn r14_a_session_that_is_announced_to_be_short_is_not_renewed_for_ever() {
+    for after_ms in [0, 1_000, 59_000, 61_000, 100_000, u64::MAX] {
+        let mut stage = Stage::answered();
+        let mut opened = 0;
+        for _ in 0..50 {
+            stage.model(ModelEvent::SessionExpires { after_ms });
+            stage.run(1_000);
+            if openings(&stage) > opened {
+                opened = openings(&stage);
+                comes_back(&mut stage);
+            }
+        }
+        assert!(opened <= 2, "{after_ms}: {opened} sessions in a minute");
+    }
+}
+
+#[test]
+fn a_loss_after_failed_attempts_costs_no_attempt_and_closes_nothing() {
+    let mut policy = Stage::patient_policy();
+    policy.response.max_attempts = 1;
+    for (policy, failures) in [(Stage::patient_policy(), 2), (policy, 0)] {
+        let mut stage = Stage::new(policy);
+        stage.input(conversation::Input::CallStarted { greeting: None });
+        stage.model(ModelEvent::SessionReady);
+        stage.take_turn(800);
+        for _ in 0..failures {
+            let response = stage.start_response();
+            stage.end_response(response, ResponseEnd::Failed { code: "server_error".into() });
+            stage.run(2_000);
+        }
+        stage.start_response();
+        lose(&mut stage);
+        assert!(!stage.conversation.is_closed(), "after {failures} failures");
+        comes_back(&mut stage);
+        stage.run(500);
+        assert_eq!(stage.responses_asked(), failures + 2);
+    }
+}
+
+#[test]
+fn r6_a_voice_that_outlives_its_session_is_told_to_the_next_before_that_answers() {
+    let mut stage = Stage::answered();
+    stage.take_turn(800);
+    let response = stage.start_response();
+    let item = stage.audio(response, 3_000);
+    let text = "Nine is free. Shall I book it?".into();
+    stage.model(ModelEvent::TranscriptReceived { response, item, text });
+    stage.run(500);
+    lose(&mut stage);
+    comes_back(&mut stage);
+    stage.run(1_000);
+    assert_eq!(stage.responses_asked(), 1, "what was heard of the first answer is not known yet");
+    assert!(!history(&stage).iter().any(|(_, text)| text.contains("Shall I book it")));
+    stage.run(2_500);
+    let told = |stage: &Stage| {
+        history(stage).iter().any(|(who, text)| *who == Speaker::Agent && text.contains("Nine is free"))
+    };
+    assert!(told(&stage));
+    assert_eq!(stage.responses_asked(), 2, "it was cut off by the loss, so it is owed");
+}
+
+#[test]
+fn a_request_of_which_the_lost_session_heard_the_end_is_answered_all_the_same() {
+    let mut stage = Stage::answered();
+    stage.speak(2_000);
+    stage.run(100);
+    lose(&mut stage);
+    comes_back(&mut stage);
+    stage.run(10_000);
+    assert_eq!(stage.responses_asked(), 1, "no turn detection will speak of it");
+}
+
+#[test]
+fn keys_never_push_out_what_was_done() {
+    let mut stage = Stage::answered();
+    stage.take_turn(1_000);
+    let call = stage.call_tool("book_table");
+    stage.admit(call, "op_1");
+    stage.run(100);
+    stage.commit("op_1", "dlv_1");
+    stage.run(20);
+    stage.say(800);
+    stage.run(1_500);
+    for _ in 0..200 {
+        stage.input(conversation::Input::DtmfPressed { digit: '7' });
+    }
+    for _ in 0..70 {
+        stage.take_turn(500);
+        stage.run(300);
+        say_words(&mut stage, "Yes.", 300);
+        stage.run(800);
+    }
+    lose(&mut stage);
+    comes_back(&mut stage);
+    let told = history(&stage);
+    assert!(told.iter().any(|(_, text)| text.contains("op_1") && text.contains("committed")));
+    assert!(told.len() <= 64 + 60 + 1, "{}", told.len());
+}
+
+#[test]
+fn a_step_that_closes_the_stream_takes_no_more_of_its_input() {
+    let mut stage = Stage::answered();
+    stage.take_turn(800);
+    stage.run(5_100);
+    comes_back(&mut stage);
+    stage.run(400);
+    // The next deadline closes the stream, and the input comes in the very step.
+    stage.now = stage.now.plus_ms(6_000);
+    stage.input(conversation::Input::DrainRequested);
+    let closes = stage.log.iter().filter(|(_, command)| matches!(command, Command::CloseStream { .. })).count();
+    assert_eq!(closes, 1);
+    assert!(stage.conversation.is_closed());
 }
 
 #[test]

@@ -429,3 +429,28 @@ impl Scenario {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let text = format!("name = \"t\"\nstory = \"t\"\n{text}\n[expect]\n");
+        Scenario::parse(&text, Path::new("t.toml")).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn what_only_gpt_live_has_needs_it_and_what_it_lacks_is_told() {
+        let live = "provider = \"gpt_live\"\n";
+        for fault in
+            ["fail_runs = 1", "late_words_ms = 9", "never_yields = true", "unprompted = \"x\"", "expire_model = true"]
+        {
+            let fault = format!("[[fault]]\n{fault}");
+            assert!(problem(&fault).contains("fault 1 is one of GPT-Live"), "{fault}");
+            assert_eq!(problem(&format!("{live}{fault}")), "");
+        }
+        assert!(problem(&format!("{live}[[fault]]\nswallow_ends = true")).contains("no ends of responses"));
+        assert!(problem("delegation = \"client\"").contains("belongs to `provider"));
+        assert!(problem("provider = \"gemini\"").contains("gpt_live"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::encode::{self, Append, TEXT_BYTES, pieces};
 use super::requests::Stage;
-use super::runs::Submitted;
+use super::runs::{Submitted, Unasked};
 use super::session::{KnownResult, LiveSession};
 use super::stretches::NotHeard;
 use vocab::model::{ModelCommand, ResponseEnd, Speaker};
@@ -11,6 +11,8 @@ use vocab::{AudioMs, ModelItemId, ResponseId};
 /// Commentary is something to say, so an order is put as one that is to be carried out now.
 const NOW: &str = "Do this now, without waiting for the caller to speak:";
 const ANSWER_NOW: &str = "Answer the caller now, without waiting for them to speak.";
+/// Of an answer that is on its way without having been asked for.
+const ANSWERING: &str = "For the answer that you are about to give:";
 const RESULT_NOW: &str = "Tell the caller the result now, without waiting for them to speak.";
 
 /// What became of a command.
@@ -50,6 +52,22 @@ impl LiveSession {
     }
 
     fn create(&mut self, request: ResponseId, directions: Option<&str>) -> Obeyed {
+        if let Some(unasked) = self.runs.adopt_unasked(request) {
+            self.ask(
+                request,
+                match unasked {
+                    Unasked::Running => Stage::Running,
+                    Unasked::Answered => Stage::Speakable,
+                },
+            );
+            // To be asked for it again would make it be told twice.
+            return match directions {
+                Some(directions) => {
+                    self.append(Append::Thinking, None, &format!("{ANSWERING} {directions}"), "direction")
+                }
+                None => Obeyed::Yes,
+            };
+        }
         if self.runs.is_due() {
             if self.runs.may_continue() {
                 self.continue_with(request, directions);

@@ -31,7 +31,9 @@
 //! - `CreateResponse`: when tool outputs wait for their continuation and every call of the conversation is answered, one
 //!   `response.create`; directions go before it as an item for the backend, which writes what will be said. While a call
 //!   is unanswered or a run is under way the service would refuse, so the create waits; directions that come then are
-//!   said beside it. Otherwise the directions go as *commentary*, put as something to be done now. Not as *instructions*: those
+//!   said beside it. A run that the service began with the results before it was asked to is the one that is asked for: its answer is
+//!   the request's, and the directions go as *thinking*. A create that is refused twice while nothing runs has nothing to
+//!   continue: the results become *thinking*, and the next create asks the voice. Otherwise the directions go as *commentary*, put as something to be done now. Not as *instructions*: those
 //!   stay for the whole session, may cut speech, and give no reason to speak. Texts are cut into pieces of 1,000 bytes,
 //!   8,000 at most. `tools: false` cannot be said of one response and is passed over.
 //! - `CancelResponse`: nothing is sent. The stretch ends at once, and what the model says on is thrown away until it pauses for

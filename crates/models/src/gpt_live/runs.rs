@@ -15,6 +15,13 @@ pub const CALLS_KEPT: usize = 64;
 pub const RUN_PATIENCE_MS: u64 = 120_000;
 /// Longest output that is kept for a run that has not ended.
 const OUTPUT_BYTES: usize = crate::link::COMMAND_BYTES;
+/// Outputs that are kept until a run has answered with them; the oldest is forgotten first.
+pub const GIVEN_KEPT: usize = 16;
+/// As much of each as the voice would be told.
+const GIVEN_BYTES: usize = super::encode::TEXT_BYTES;
+/// A create that is refused while nothing runs may have met a run of which we had not heard. Refused again, there is nothing that the
+/// service would continue.
+const REFUSALS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -42,6 +49,10 @@ struct Run {
     told_as: Option<ModelResponseId>,
     /// The request of ours that it continues.
     request: Option<ResponseId>,
+    /// It took our results up before we asked, and no request of ours is tied to it.
+    unasked: bool,
+    /// Its answer has begun to exist.
+    has_said: bool,
     calls: Vec<Call>,
     last_word_ms: u64,
 }
@@ -85,6 +96,19 @@ pub struct Runs {
     is_due: bool,
     /// `response.create` was sent for this request, and its run has not begun.
     awaited: Option<ResponseId>,
+    /// In a row, with no run in between.
+    refusals: u32,
+    /// Tool and output of what the backend was given and has not answered with.
+    given: VecDeque<(String, String)>,
+    /// A run that nobody asked for has answered, and the voice has not begun to tell it.
+    unasked_answer: bool,
+}
+
+/// How far the run has come that took our results up unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unasked {
+    Running,
+    Answered,
 }
 
 impl Runs {
@@ -102,8 +126,32 @@ impl Runs {
         let continues = delegation.is_none()
             || self.kept.iter().any(|run| run.delegation.as_deref() == delegation && !run.calls.is_empty());
         let request = if continues { self.awaited.take() } else { None };
+        self.refusals = 0;
+        let unasked = continues && request.is_none() && self.is_due && !self.has_unanswered_calls();
         self.open(delegation, request, now_ms);
+        if unasked && let Some(run) = self.kept.back_mut() {
+            run.unasked = true;
+            self.is_due = false;
+        }
         request
+    }
+
+    /// The run that took our results up unasked is from now on the continuation that this request asks for.
+    pub fn adopt_unasked(&mut self, request: ResponseId) -> Option<Unasked> {
+        if let Some(run) = self.kept.iter_mut().find(|run| run.unasked && run.state == State::Running) {
+            run.unasked = false;
+            run.request = Some(request);
+            return Some(if run.has_said { Unasked::Answered } else { Unasked::Running });
+        }
+        std::mem::take(&mut self.unasked_answer).then_some(Unasked::Answered)
+    }
+
+    /// A voice began: whatever was answered unasked is being told.
+    pub fn voice_began(&mut self) {
+        self.unasked_answer = false;
+        for run in self.kept.iter_mut().filter(|run| run.has_said) {
+            run.unasked = false;
+        }
     }
 
     /// A complete call; `None` if it was told before or there are too many. `next` makes the response of a run.
@@ -134,6 +182,7 @@ impl Runs {
     pub fn said(&mut self, delegation: Option<&str>, now_ms: u64) -> Option<ResponseId> {
         let run = self.running(delegation)?;
         run.last_word_ms = now_ms;
+        run.has_said = true;
         run.request
     }
 
@@ -150,9 +199,28 @@ impl Runs {
             }
         }
         let ended = Ended { told_as: run.told_as, request: run.request, had_calls: !run.calls.is_empty(), outputs };
+        let unasked = std::mem::take(&mut run.unasked);
+        let continued = ended.request.is_some() || unasked;
+        if whole && continued {
+            self.given.clear();
+        }
+        self.unasked_answer = whole && unasked && !ended.had_calls;
+        if whole {
+            for (_, tool, output) in &ended.outputs {
+                self.give(tool, output);
+            }
+        }
         // What the continuation was given is in the conversation still: it can be run again.
-        self.is_due |= (whole && !ended.outputs.is_empty()) || (!whole && ended.request.is_some());
+        self.is_due |= (whole && !ended.outputs.is_empty()) || (!whole && continued);
         Some(ended)
+    }
+
+    fn give(&mut self, tool: &str, output: &str) {
+        if self.given.len() >= GIVEN_KEPT {
+            self.given.pop_front();
+        }
+        let end = super::encode::floor_char(output, GIVEN_BYTES);
+        self.given.push_back((tool.to_owned(), output[..end].to_owned()));
     }
 
     /// Delegations of runs that will not end any more.
@@ -183,6 +251,8 @@ impl Runs {
             }
             State::Completed => {
                 known.is_answered = true;
+                let tool = known.name.clone();
+                self.give(&tool, output);
                 self.is_due = true;
                 Submitted::Send
             }
@@ -234,6 +304,18 @@ impl Runs {
         }
     }
 
+    /// A create was refused and nothing runs. When it is clear that nothing will be continued, what the backend was given is to be told
+    /// another way.
+    pub fn refused_for_nothing(&mut self) -> Vec<(String, String)> {
+        self.refusals += 1;
+        if self.refusals < REFUSALS {
+            return Vec::new();
+        }
+        self.refusals = 0;
+        self.is_due = false;
+        self.given.drain(..).collect()
+    }
+
     /// The continuation of one request is now that of another, which asked for the same.
     pub fn adopt(&mut self, before: ResponseId, after: Option<ResponseId>) {
         if self.awaited == Some(before) && after.is_some() {
@@ -255,6 +337,8 @@ impl Runs {
             state: State::Running,
             told_as: None,
             request,
+            unasked: false,
+            has_said: false,
             calls: Vec::new(),
             last_word_ms: now_ms,
         });
@@ -335,6 +419,51 @@ mod tests {
         runs.continued(ResponseId(6));
         runs.refused(ResponseId(6));
         assert!(runs.may_continue());
+    }
+
+    #[test]
+    fn results_that_the_service_will_not_continue_with_are_told_another_way() {
+        let mut runs = with_calls(None, &["c1"]);
+        runs.ended(None, &DONE);
+        runs.submit("c1", "{}");
+        runs.continued(ResponseId(5));
+        runs.created(None, 0);
+        runs.ended(None, &failed());
+        runs.continued(ResponseId(6));
+        runs.refused(ResponseId(6));
+        assert!(!runs.is_running() && runs.refused_for_nothing().is_empty() && runs.is_due());
+        runs.continued(ResponseId(7));
+        runs.refused(ResponseId(7));
+        assert_eq!(runs.refused_for_nothing(), [("book".to_owned(), "{}".to_owned())]);
+        assert!(!runs.is_due());
+    }
+
+    #[test]
+    fn a_run_that_takes_results_up_unasked_is_the_one_that_is_asked_for_afterwards() {
+        let mut runs = with_calls(Some("d1"), &["c1"]);
+        runs.ended(Some("d1"), &DONE);
+        assert_eq!(runs.adopt_unasked(ResponseId(5)), None);
+        runs.submit("c1", "{}");
+        runs.created(Some("d1"), 0);
+        assert!(!runs.is_due(), "the service has them");
+        assert_eq!(runs.adopt_unasked(ResponseId(5)), Some(Unasked::Running));
+        assert_eq!(runs.ended(Some("d1"), &DONE).expect("it ran").request, Some(ResponseId(5)));
+        assert_eq!(runs.adopt_unasked(ResponseId(6)), None);
+    }
+
+    #[test]
+    fn an_unasked_answer_can_be_asked_for_until_the_voice_tells_it() {
+        for begins in [false, true] {
+            let mut runs = with_calls(None, &["c1"]);
+            runs.ended(None, &DONE);
+            runs.submit("c1", "{}");
+            runs.created(None, 0);
+            runs.ended(None, &DONE);
+            if begins {
+                runs.voice_began();
+            }
+            assert_eq!(runs.adopt_unasked(ResponseId(5)), (!begins).then_some(Unasked::Answered));
+        }
     }
 
     #[test]

@@ -277,6 +277,7 @@ impl LiveSession {
 
     fn begin_stretch(&mut self) {
         let request = self.requests.answered_by_voice();
+        self.runs.voice_began();
         let (response, item) = (self.new_response(), self.new_item());
         let begin_ms = self.voice.position_ms().saturating_sub(u64::from(super::voice::PREROLL_MS));
         self.stretches.begin(Stretch::new(response, item, request, begin_ms, self.voice.position_ms()));
@@ -345,7 +346,8 @@ impl LiveSession {
                 if self.runs.is_running_for(delegation) {
                     self.run_ended(delegation, ResponseEnd::Completed);
                 }
-                if let Some(request) = self.runs.created(delegation, self.now_ms) {
+                let request = self.runs.created(delegation, self.now_ms).or_else(|| self.unasked_is_asked_for());
+                if let Some(request) = request {
                     self.requests.moves(request, Stage::Running, self.now_ms);
                 }
             }
@@ -374,6 +376,12 @@ impl LiveSession {
             }
             RunEvent::Ended(end) => self.run_ended(delegation, end),
         }
+    }
+
+    /// The service goes on with results before it was asked to: a request that waits for that is answered by it.
+    fn unasked_is_asked_for(&mut self) -> Option<ResponseId> {
+        let (request, _) = self.requests.deferred()?;
+        self.runs.adopt_unasked(request).map(|_| request)
     }
 
     fn run_ended(&mut self, delegation: Option<&str>, end: ResponseEnd) {
@@ -458,9 +466,15 @@ impl LiveSession {
         let LiveError { code, kind, message, client_event_id } = error;
         let fatal = is_fatal(&code) || is_fatal(&kind) || code == super::FORBIDDEN || kind == super::FORBIDDEN;
         match client_event_id.as_deref().and_then(read_event_id) {
-            Some(Sent::Create(request)) if !fatal && self.requests.settle(request).is_some() => {
-                let busy = self.runs.is_running();
+            Some(Sent::Create(request)) if !fatal && self.requests.is_at(request).is_some() => {
+                let was_continuing = self.requests.settle(request) == Some(Stage::Continuing);
                 self.runs.refused(request);
+                let busy = self.runs.is_running();
+                if was_continuing && !busy {
+                    for (tool, output) in self.runs.refused_for_nothing() {
+                        self.let_voice_know(&tool, &output);
+                    }
+                }
                 let message = if message.is_empty() { code } else { message };
                 self.told.push_back(ModelEvent::CreateRefused { request, busy, message });
             }

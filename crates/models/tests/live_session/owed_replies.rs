@@ -199,6 +199,80 @@ fn b7_an_answer_that_nobody_asked_for_is_told_as_such() {
 }
 
 #[test]
+fn b7_a_run_that_nobody_asked_for_is_the_continuation_that_is_asked_for_afterwards() {
+    // Asked for while it runs and as it begins, and after its end; the create would be refused each time.
+    for asked_at in 0..3 {
+        let mut call = Call::started();
+        call.runs_with_calls(Some("dlg_1"), &["call_1"]);
+        call.submits("call_1");
+        call.told();
+        call.sent();
+        call.runs(Some("dlg_1"), created("resp_2"));
+        if asked_at == 1 {
+            call.runs(Some("dlg_1"), json!({"type": "response.output_text.delta", "delta": "Done"}));
+        }
+        if asked_at < 2 {
+            call.creates(7, Some("Also tell the caller."));
+        }
+        call.runs(Some("dlg_1"), completed("resp_2"));
+        if asked_at == 2 {
+            call.creates(7, Some("Also tell the caller."));
+        }
+        let sent = call.sent();
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        assert_eq!(sent[0]["type"], "session.thinking.append", "to be asked again is to tell it again");
+        assert_eq!(call.speaks(), [opens(1, Some(7)), ends(1, Some(7), DONE)]);
+        call.creates(8, Some("Tell it."));
+        assert_eq!(call.sent_kinds(), ["session.commentary.append"]);
+    }
+}
+
+#[test]
+fn b7_an_unasked_run_whose_answer_is_being_told_is_nobodys() {
+    let mut call = Call::started();
+    call.runs_with_calls(None, &["call_1"]);
+    call.submits("call_1");
+    call.runs(None, created("resp_2"));
+    call.runs(None, completed("resp_2"));
+    call.told();
+    call.sent();
+    call.streams(LOUD, 400);
+    assert_eq!(call.told(), [opens(1, None)]);
+    call.creates(7, Some("Tell it."));
+    assert_eq!(call.sent_kinds(), ["session.commentary.append"]);
+}
+
+#[test]
+fn b4_a_continuation_that_the_service_will_not_run_again_is_left_to_the_voice() {
+    let mut call = Call::started();
+    call.runs_with_calls(None, &["call_1"]);
+    call.submits("call_1");
+    call.creates(7, None);
+    call.runs(None, created("resp_2"));
+    call.runs(None, failed("resp_2"));
+    call.sent();
+    let refuse = |call: &mut Call, request: u32| {
+        call.told();
+        call.creates(request, None);
+        let sent = call.sent();
+        assert_eq!(sent[0]["type"], "response.create");
+        let error = json!({"type": "invalid_request_error", "code": "invalid_value", "message": "Nothing to continue with.",
+            "client_event_id": sent[0]["event_id"]});
+        call.says(json!({"type": "error", "error": error}));
+        let told = call.told();
+        assert!(matches!(told[..], [ModelEvent::CreateRefused { busy: false, .. }]), "{told:?}");
+    };
+    refuse(&mut call, 8);
+    assert_eq!(call.sent_kinds(), [] as [&str; 0], "it may have met a run of which nothing was told yet");
+    refuse(&mut call, 9);
+    let known = call.sent();
+    assert_eq!(known[0]["type"], "session.thinking.append");
+    assert_eq!(known[0]["content"], "The result of book: {\"of\":\"call_1\"}");
+    call.creates(10, None);
+    assert_eq!(call.sent_kinds(), ["session.commentary.append"]);
+}
+
+#[test]
 fn b9_the_answer_to_a_second_message_does_not_settle_what_is_owed() {
     let mut call = Call::started();
     call.runs_with_calls(Some("dlg_1"), &["call_1"]);
