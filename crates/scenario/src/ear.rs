@@ -57,6 +57,7 @@ pub fn listen(spans: &[(u64, Vec<u8>)], lines: &[Line]) -> (Vec<Hearing>, u64) {
             .max_by_key(|(_, bytes)| *bytes);
         match best {
             Some((line, bytes)) => {
+                let bytes = upto_another(&starts, &sound, place, bytes, lines);
                 heard.push(Hearing {
                     text: line.text.clone(),
                     from_us: at_us(place),
@@ -74,6 +75,16 @@ pub fn listen(spans: &[(u64, Vec<u8>)], lines: &[Line]) -> (Vec<Hearing>, u64) {
         }
     }
     (heard, unknown / 8)
+}
+
+/// A line that was cut off may agree, by a sample or by a quiet moment, with the beginning of what follows it: from a new span
+/// on, what goes further from its own beginning is another line.
+fn upto_another(starts: &[(usize, u64)], sound: &[u8], place: usize, bytes: usize, lines: &[Line]) -> usize {
+    let end = place + bytes;
+    let begins_anew =
+        |at: usize| lines.iter().any(|line| agreeing(&line.mulaw, &sound[at..]) > SURE_BYTES.max(end - at));
+    let new_spans = starts.iter().map(|(at, _)| *at).filter(|at| (place + 1..end).contains(at));
+    new_spans.into_iter().find(|at| begins_anew(*at)).map_or(bytes, |at| at - place)
 }
 
 fn agreeing(line: &[u8], sound: &[u8]) -> usize {
@@ -97,5 +108,16 @@ mod tests {
         let told: Vec<_> = heard.iter().map(|h| (h.text.as_str(), h.heard_ms, h.is_whole())).collect();
         assert_eq!(told, [("b", 300, false), ("a", 1_000, true)]);
         assert_eq!((heard[0].from_us, heard[1].to_us, unknown_ms), (1_000_000, 9_500_000, 20));
+    }
+    #[test]
+    fn a_line_that_is_cut_off_takes_nothing_of_the_next() {
+        let line = |text: &str, ms| Line { text: text.into(), mulaw: sound::agent(text, ms) };
+        let (a, mut b) = (line("a", 1_000), line("b", 600));
+        // The first milliseconds of the next line are what the one that was cut off would have gone on with.
+        b.mulaw[..56].copy_from_slice(&a.mulaw[4_000..4_056]);
+        let spans = [(1_000_000, a.mulaw[..4_000].to_vec()), (2_000_000, b.mulaw.clone())];
+        let (heard, unknown_ms) = listen(&spans, &[a, b]);
+        let told: Vec<_> = heard.iter().map(|h| (h.text.as_str(), h.heard_ms)).collect();
+        assert_eq!((told.as_slice(), unknown_ms), ([("a", 500), ("b", 600)].as_slice(), 0));
     }
 }
