@@ -122,7 +122,7 @@ fn each_mistake_in_an_agent_is_told_with_its_place() {
         ),
         (
             with("[policy.gate]\nquiet_ms = 100"),
-            "agents/anna.toml:4:12: policy.gate.quiet_ms: must be from 200 to 10000",
+            "agents/anna.toml:4:12: policy.gate.quiet_ms: must be from 200 to 10000, not 100",
         ),
         (
             with("[policy.gate]\nquite_ms = 100"),
@@ -131,7 +131,7 @@ fn each_mistake_in_an_agent_is_told_with_its_place() {
         (with("[policy.gates]"), "agents/anna.toml:3:9: policy.gates: unknown key (did you mean `gate`?)"),
         (
             with("[policy.playback]\nlead_ms = 150\n[policy.turn]\nconfirm_ms = 100"),
-            "agents/anna.toml:4:11: policy.playback.lead_ms: must be from 200 to 2000",
+            "agents/anna.toml:4:11: policy.playback.lead_ms: must be from 200 to 2000, not 150",
         ),
         (
             with("[policy.turn]\nconfirm_ms = 400"),
