@@ -103,6 +103,18 @@ pub fn outcome(rules: &AnswerRules, attempt: u32, answer: &Answer) -> ToolOutcom
     }
 }
 
+/// Why an answer is worth a look, in words without the answer's own: they may hold what the caller said. `None` for a
+/// confirmation and for the backend's business answers.
+pub fn complaint(rules: &AnswerRules, status: u16, outcome: &ToolOutcome) -> Option<String> {
+    match outcome {
+        ToolOutcome::Retryable { reason } | ToolOutcome::Unclear { reason } => Some(reason.clone()),
+        ToolOutcome::Refused { .. } if !rules.refusal_statuses.contains(&status) => {
+            Some(format!("status {status}: the backend takes no such request"))
+        }
+        ToolOutcome::Committed { .. } | ToolOutcome::Refused { .. } => None,
+    }
+}
+
 pub fn outcome_of_failure(effect: EffectClass, failure: Failure) -> ToolOutcome {
     match failure {
         Failure::NotAllowed(why) => refused("not_sent", &why),
