@@ -26,7 +26,7 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
         ),
         (
             "[server]\npublic_url = \"http://voice.example.com\"",
-            "answerback.toml:2:14: server.public_url: must be an https URL (plain http is only for a demo on 127.0.0.1)",
+            "answerback.toml:2:14: server.public_url: must be an https URL (plain http is only for simulated calls on this machine, as `http://127.0.0.1:8080`)",
         ),
         (
             "[server]\npublic_url = \"https://h/?a\"",
@@ -48,6 +48,17 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
         (
             "[twilio.shared_keys.SK1]\nenv = \"NOT_SET\"",
             "answerback.toml:2:7: twilio.shared_keys.SK1.env: the environment variable NOT_SET is not set",
+        ),
+        ("[server]\ndata_dir = \"\"", "answerback.toml:2:12: server.data_dir: is empty (leave it out for `data`)"),
+        ("[model]\nvoice = \" \"", "answerback.toml:2:9: model.voice: is empty (leave it out for `marin`)"),
+        ("[model]\nmodel = \"\"", "answerback.toml:2:9: model.model: is empty (leave it out for `gpt-realtime-2.1`)"),
+        (
+            "[model]\nbase_url = \"wss://ann:secret@api.example.com/v1\"",
+            "answerback.toml:2:12: model.base_url: must hold no user name and no password (the provider is shown the key: OPENAI_API_KEY, or `api_key_file`)",
+        ),
+        (
+            "[model]\nbase_url = \"ws://:secret@127.0.0.1:9200/v1\"",
+            "answerback.toml:2:12: model.base_url: must hold no user name and no password (the provider is shown the key: OPENAI_API_KEY, or `api_key_file`)",
         ),
         (
             "[model]\nprovider = \"openai\"",
