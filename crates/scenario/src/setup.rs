@@ -3,9 +3,11 @@
 
 use crate::ear::Line;
 use crate::file::{BackendRule, CallerLine, Scenario};
+use crate::overrides;
+use crate::problems::MAX_SOUND_MS;
 use crate::sound;
 use serde_json::Value;
-use server::config::{Config, ConfigErrors};
+use server::config::Config;
 use sim::audio_file::AudioFileError;
 use sim::booking::Switches;
 use sim::model::{LoadedScript, ModelScript, Rule, Say, ScriptError};
@@ -27,7 +29,7 @@ pub const SHIPPED_BACKEND: &str = "127.0.0.1:9300";
 /// What the server is called from outside; nothing is sent there.
 pub const PUBLIC_URL: &str = "https://scenario.example";
 /// Milliseconds that a character of an agent's text sounds, when nothing else is said: a brisk speaker.
-const MS_A_CHARACTER: u32 = 60;
+const MS_A_CHARACTER: u64 = 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -35,8 +37,8 @@ pub enum SetupError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: {problem}", path.display())]
     Config { path: PathBuf, problem: String },
-    #[error("the config with the scenario's overrides: {0}")]
-    Mistakes(#[from] ConfigErrors),
+    #[error("the config with the scenario's overrides: {}", mistakes.join("; "))]
+    Mistakes { mistakes: Vec<String> },
     #[error("the config has no agent that answers a call")]
     NoAgent,
     #[error(transparent)]
@@ -95,8 +97,10 @@ impl Setup {
         self.folder.join("config")
     }
 
-    pub fn config(&self, env: Vec<(String, String)>) -> Result<Config, SetupError> {
-        Ok(Config::load(&self.config_folder(), env)?)
+    pub fn config(&self, scenario: &Scenario, env: Vec<(String, String)>) -> Result<Config, SetupError> {
+        let folder = self.config_folder();
+        Config::load(&folder, env)
+            .map_err(|errors| SetupError::Mistakes { mistakes: overrides::mistakes(scenario, &folder, &errors) })
     }
 
     fn write_config(&self, scenario: &Scenario, base: &Path, backend: &str) -> Result<(), SetupError> {
@@ -150,7 +154,10 @@ impl Setup {
                     Some(voice) => {
                         sound::recording(voice, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?
                     }
-                    None => sound::agent(text, rule.ms.unwrap_or(text.len() as u32 * MS_A_CHARACTER)),
+                    None => {
+                        let by_length = (text.len() as u64 * MS_A_CHARACTER).min(MAX_SOUND_MS) as u32;
+                        sound::agent(text, rule.ms.unwrap_or(by_length))
+                    }
                 };
                 let path = sounds.join(format!("{n}.ulaw"));
                 std::fs::write(&path, &mulaw).map_err(|source| SetupError::Io { path: path.clone(), source })?;
@@ -338,7 +345,7 @@ mod tests {
     fn overrides_become_a_config_that_the_server_takes() {
         let scenario = Scenario::parse(TEXT, Path::new("t.toml")).unwrap();
         let setup = Setup::make(&scenario, Path::new("."), "127.0.0.1:1").unwrap();
-        let config = setup.config(Vec::new()).unwrap();
+        let config = setup.config(&scenario, Vec::new()).unwrap();
         let agent = config.default_agent().unwrap();
         assert_eq!((agent.policy.gate.quiet_ms, agent.greeting.as_deref()), (400, None));
         let tools: Vec<_> = agent.tools.iter().map(|tool| tool.as_str()).collect();
