@@ -5,7 +5,7 @@
 //! What stays on purpose: names of tools that the agent has, ids that we made (`op_…`, `dlv_…`) and the model's ids of its
 //! calls (`call_…`), which say nothing about a person outside our store; codes of errors; the agent's name.
 
-use crate::files::{ReplayError, ReplayStep, io_error, open, policy};
+use crate::files::{ReplayError, io_error, open, recorded_policy};
 use audio::g711::MULAW;
 use conversation::{Command, Conversation, Input};
 use recording::{AGENT_FILE, CALLER_FILE, Header, STEPS_FILE, Tail, Writer};
@@ -37,7 +37,7 @@ pub enum Voice {
 pub fn scrub(from: &Path, to: &Path, voice: Voice) -> Result<(), ReplayError> {
     let unfit = |what: String| ReplayError::Unfit { place: from.display().to_string(), what };
     let mut log = open(from)?;
-    let policy = policy(from, log.header())?;
+    let policy = recorded_policy(from, log.header())?;
     let tools: Vec<String> = log.header().tools.names.iter().map(|name| name.as_str().to_owned()).collect();
     let (mut original, mut clean) = (Conversation::new(policy.clone()), Conversation::new(policy));
     fs::create_dir(to).map_err(|error| io_error(to, error))?;
@@ -48,7 +48,7 @@ pub fn scrub(from: &Path, to: &Path, voice: Voice) -> Result<(), ReplayError> {
     let tone = tone();
     let (mut out, mut again) = (Vec::new(), Vec::new());
     for recorded in log.by_ref() {
-        let step = ReplayStep::from(recorded?);
+        let step = recorded?;
         let input = scrubbed_input(step.input.clone(), &tools);
         out.clear();
         again.clear();
