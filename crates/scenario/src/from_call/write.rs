@@ -60,13 +60,18 @@ pub fn scenario(story: &[Stream], target: &Target<'_>) -> Result<PathBuf, FromCa
     let _ = backend(&mut text, &facts);
     text.push_str(&script::rules(&facts, first.header.scrubbed));
     text.push_str(&expect::expectations(&facts));
-    let write = |place: PathBuf, bytes: &[u8]| {
-        std::fs::write(&place, bytes).map_err(|source| FromCallError::Io { place, source })
-    };
-    for (sound, mulaw) in &sounds {
-        write(target.folder.join(sound), mulaw)?;
+    let mut parts: Vec<(PathBuf, &[u8])> =
+        sounds.iter().map(|(sound, mulaw)| (target.folder.join(sound), mulaw.as_slice())).collect();
+    parts.push((file.clone(), text.as_bytes()));
+    for (n, (place, bytes)) in parts.iter().enumerate() {
+        if let Err(source) = std::fs::write(place, bytes) {
+            for (place, _) in &parts[..=n] {
+                // Half a scenario is worse than none; what cannot be removed was not written.
+                let _ = std::fs::remove_file(place);
+            }
+            return Err(FromCallError::Io { place: place.clone(), source });
+        }
     }
-    write(file.clone(), text.as_bytes())?;
     Ok(file)
 }
 
