@@ -16,6 +16,9 @@ REALTIME_COMMANDS = (
     "response.cancel",
     "conversation.item.create (function_call_output)",
     "conversation.item.create (system message)",
+    # What was said before, for a session that takes the place of a lost one.
+    "conversation.item.create (user message)",
+    "conversation.item.create (assistant message)",
     "conversation.item.truncate",
     "conversation.item.delete",
 )

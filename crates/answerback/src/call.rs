@@ -91,8 +91,11 @@ fn script(args: &CallArgs) -> anyhow::Result<(CallScript, PathBuf)> {
         (None, Some(path)) if path.extension().is_some_and(|ending| ending == "toml") => of_file(path),
         (None, Some(path)) => {
             // Read here only to refuse it before anybody is called; the call reads it again.
-            let sound = sim::audio_file::inspect(path).map_err(|error| {
-                anyhow::anyhow!("{error}\n  convert it, for example: ffmpeg -i FILE -ar 8000 -ac 1 question.wav")
+            let sound = sim::audio_file::inspect(path).map_err(|error| match error.can_be_converted() {
+                true => {
+                    anyhow::anyhow!("{error}\n  convert it, for example: ffmpeg -i FILE -ar 8000 -ac 1 question.wav")
+                }
+                false => error.into(),
             })?;
             errln!("{}: {}", path.display(), what_it_holds(&sound));
             let wait = |quiet_ms, timeout_ms| {

@@ -3,8 +3,7 @@
 use crate::args::ConfigArgs;
 use crate::terminal::count;
 use crate::{FAILED, FINE};
-use miette::Diagnostic;
-use server::config::{Config, ConfigErrors};
+use server::config::{Config, ConfigErrors, Drawing};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +19,7 @@ pub(crate) fn load(dir: &Path) -> Result<Config, ConfigErrors> {
 /// Draws every mistake, to standard error.
 pub(crate) fn show(mistakes: ConfigErrors) -> ExitCode {
     // A reader that has seen enough (`| head`) is no failure of ours.
-    let _ = write!(std::io::stderr(), "{:?}", miette::Report::new(Headed(mistakes)));
+    let _ = write!(std::io::stderr(), "{:?}", miette::Report::new(Drawing::from(mistakes)));
     FAILED
 }
 
@@ -58,25 +57,4 @@ pub(crate) fn print(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         }
         Err(mistakes) => show(mistakes),
     })
-}
-
-/// The mistakes are drawn one by one below it, so the heading does not list them again.
-#[derive(Debug)]
-struct Headed(ConfigErrors);
-
-impl std::fmt::Display for Headed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.0.len() {
-            1 => f.write_str("the config has a mistake"),
-            n => write!(f, "the config has {n} mistakes"),
-        }
-    }
-}
-
-impl std::error::Error for Headed {}
-
-impl Diagnostic for Headed {
-    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        self.0.related()
-    }
 }

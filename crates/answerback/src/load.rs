@@ -1,6 +1,7 @@
 //! `load`: the front of `sim::load`.
 
 use crate::args::LoadArgs;
+use crate::terminal::count;
 use crate::{FAILED, FINE};
 use anyhow::Context;
 use sim::load::{LoadPlan, Target};
@@ -27,7 +28,7 @@ pub(crate) async fn load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     plan.speak_every_ms = args.speak_every_ms;
     plan.speech_ms = args.speech_ms;
     let expected = args.warm_up + args.seconds + args.ramp_ms * args.calls as u64 / 1_000;
-    errln!("{} calls, about {expected} s", args.calls);
+    errln!("{}, about {expected} s", count(args.calls, "call"));
     let report = sim::load::run(plan).await?;
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&report)?);

@@ -43,6 +43,10 @@ fn main() -> ExitCode {
             return FAILED;
         }
     };
+    if let Err(error) = runtime.block_on(survive_the_file_limit()) {
+        errln!("answerback: signals cannot be listened to: {error}");
+        return FAILED;
+    }
     let outcome = match cli.verb {
         Verb::Serve(args) => runtime.block_on(serve::serve(args)),
         Verb::Demo(args) => runtime.block_on(demo::demo(args)),
@@ -68,4 +72,17 @@ fn main() -> ExitCode {
             FAILED
         }
     }
+}
+
+/// A write beyond the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) sends a signal whose default is death, in the midst
+/// of calls. Caught, the write fails with an error, and is treated as on a full disk. The handler stays when its listener goes.
+#[cfg(unix)]
+async fn survive_the_file_limit() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
+}
+
+#[cfg(not(unix))]
+async fn survive_the_file_limit() -> std::io::Result<()> {
+    Ok(())
 }

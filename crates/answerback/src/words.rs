@@ -1,5 +1,6 @@
 //! What the server keeps, and what went wrong, in an operator's words.
 
+use crate::terminal::count;
 use operations::attempt::{Attempt, AttemptEnd, AttemptKind};
 use operations::audit::{AuditKind, AuditRow};
 use operations::delivery::Delivery;
@@ -55,6 +56,11 @@ pub(crate) fn move_in_words(row: &AuditRow) -> String {
         None => String::new(),
     };
     format!("{from}{to}{detail}")
+}
+
+/// The last line of a work that went over recordings.
+pub(crate) fn skipped(recordings: usize) -> String {
+    format!("{} skipped: see above for what is wrong with each", count(recordings, "recording"))
 }
 
 /// An error with its causes. Libraries often name the cause in their own text too: nothing is told twice.

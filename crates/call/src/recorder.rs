@@ -12,7 +12,7 @@ pub use retention::{Swept, sweep};
 pub use writer::{RecordingThread, Recordings};
 
 use conversation::{Command, Input};
-use recording::{Frame, Header, Piece, StopReason, Voice, Writer};
+use recording::{Frame, Piece, StopReason, Voice, Writer};
 use std::path::PathBuf;
 use std::time::Duration;
 use vocab::model::ModelEvent;
@@ -92,23 +92,24 @@ impl Held {
 }
 
 impl Recorder {
-    fn new(header: &Header, max_bytes: u64, mailbox: Mailbox) -> std::io::Result<Self> {
-        let Chunk { steps, caller, agent } = mailbox.spare();
+    /// `steps` has written its header, in `step_bytes` bytes, and what comes goes into `chunk`.
+    fn new(mut steps: Writer<Vec<u8>>, step_bytes: usize, chunk: Chunk, max_bytes: u64, mailbox: Mailbox) -> Self {
+        *steps.out_mut() = chunk.steps;
         let log = Log {
-            steps: Writer::new(steps, header)?,
-            caller,
-            agent,
+            steps,
+            caller: chunk.caller,
+            agent: chunk.agent,
             caller_bytes: 0,
             agent_bytes: 0,
             heard_at: 0,
-            step_bytes: 0,
+            step_bytes: step_bytes as u64,
             held: None,
             hurry: false,
             awaits_audio: false,
             handed_over: CallTime(0),
             max_bytes,
         };
-        Ok(Self { log: Some(log), mailbox })
+        Self { log: Some(log), mailbox }
     }
 
     /// μ-law of the caller that the next [`Input::CallerAudio`] stands for.
@@ -168,6 +169,7 @@ impl Recorder {
     /// The call is over.
     pub fn end(&mut self) {
         let Some(log) = &mut self.log else { return };
+        self.mailbox.ended(log.steps.steps(), log.steps.at());
         let written = log.steps.end();
         self.go_on(written);
         self.hand_over();
@@ -265,6 +267,7 @@ impl Drop for Recorder {
     /// The call's task ended without a word: its last input may be what it died of.
     fn drop(&mut self) {
         if let Some(log) = &mut self.log {
+            self.mailbox.ended(log.steps.steps(), log.steps.at());
             let written = match log.held.take() {
                 Some((at, held)) => log.begin_held(at, held),
                 None => log.steps.flush_run(),

@@ -1,6 +1,7 @@
 //! How a call's stream ended, for whoever started it.
 
 use conversation::history::Entry;
+use std::fmt;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -28,6 +29,19 @@ pub enum CallEnd {
     NoModel { reason: String },
     /// The model session that served this call is gone; a new stream gets a new model session.
     ModelLost { reason: String },
+}
+
+impl fmt::Display for CallEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished { reason } => write!(f, "we ended the call: {reason}"),
+            Self::Stopped => f.write_str("the carrier stopped the stream, as at a hang-up"),
+            Self::StreamLost { reason } => write!(f, "the stream broke: {reason}"),
+            Self::LetGo => f.write_str("the server let go of it"),
+            Self::NoModel { reason } => write!(f, "there was no model: {reason}"),
+            Self::ModelLost { reason } => write!(f, "the model session was lost: {reason}"),
+        }
+    }
 }
 
 impl CallEnd {

@@ -255,7 +255,8 @@ impl PlaybackClock {
         if self.held {
             return None;
         }
-        let (lead, chunk) = (Samples::from_ms(policy.lead_ms), Samples::from_ms(policy.chunk_ms));
+        // A step always returns: chunks of nothing would never end.
+        let (lead, chunk) = (Samples::from_ms(policy.lead_ms), Samples::from_ms(policy.chunk_ms).max(FRAME));
         for place in 0..self.live.len() {
             loop {
                 let ahead = Samples::in_duration(self.buffer_end.since(at));

@@ -2,6 +2,7 @@
 //! `[policy.*]` tables; a recording carries the policy that it was made under.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
@@ -57,6 +58,90 @@ impl Default for IdlePolicy {
     fn default() -> Self {
         // People look for a card or ask somebody in the room for that long.
         Self { check_in_after_ms: 20_000, check_ins: 2 }
+    }
+}
+
+/// What a policy may not be: a number outside its range, or numbers that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFault {
+    /// What it is about, in the spelling of a config: `playback.lead_ms`. Never empty.
+    pub keys: Vec<&'static str>,
+    pub what: String,
+    /// What would come of it.
+    pub why: Option<&'static str>,
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.keys.join("`, `"), self.what)?;
+        self.why.map_or(Ok(()), |why| write!(f, ", {why}"))
+    }
+}
+
+impl std::error::Error for PolicyFault {}
+
+impl Policy {
+    /// What the conversation cannot work with, wherever the policy came from: a config, a recording, a wish of the moment.
+    /// The defaults have no fault.
+    pub fn faults(&self) -> Vec<PolicyFault> {
+        let Self { turn, playback, gate, response, session, idle, claims: _ } = self;
+        let mut faults = Vec::new();
+        for (key, value, low, high) in [
+            // behaviour.md 3: 400 by default, never under 200; above 2 s a caller waits for nothing.
+            ("playback.lead_ms", playback.lead_ms, 200, 2_000),
+            // One frame at least.
+            ("playback.chunk_ms", playback.chunk_ms, 20, 1_000),
+            ("playback.mark_every_ms", playback.mark_every_ms, 20, 5_000),
+            ("playback.mark_grace_ms", playback.mark_grace_ms, 100, 60_000),
+            // behaviour.md 5: 650 by default. Shorter is a breath, not a silence; longer is never reached.
+            ("gate.quiet_ms", gate.quiet_ms, 200, 10_000),
+            ("gate.heard_slack_ms", gate.heard_slack_ms, 0, 2_000),
+            ("gate.max_offers", gate.max_offers, 1, 100),
+            ("turn.confirm_ms", turn.confirm_ms, 20, 2_000),
+            ("turn.confirm_over_voice_ms", turn.confirm_over_voice_ms, 20, 5_000),
+            ("turn.retract_ms", turn.retract_ms, 20, 2_000),
+            ("turn.hangover_ms", turn.hangover_ms, 20, 5_000),
+            ("turn.model_end_timeout_ms", turn.model_end_timeout_ms, 500, 60_000),
+            ("response.create_timeout_ms", response.create_timeout_ms, 500, 60_000),
+            ("response.cancel_timeout_ms", response.cancel_timeout_ms, 100, 60_000),
+            ("response.stall_timeout_ms", response.stall_timeout_ms, 1_000, 120_000),
+            ("response.max_attempts", response.max_attempts, 1, 100),
+            ("response.retry_base_ms", response.retry_base_ms, 10, 60_000),
+            ("response.own_answer_ms", response.own_answer_ms, 1_000, 60_000),
+            ("idle.check_in_after_ms", idle.check_in_after_ms, 0, 600_000),
+            ("idle.check_ins", idle.check_ins, 0, 100),
+            ("session.max_openings", session.max_openings, 0, 100),
+            // A provider's session lasts an hour at most.
+            ("session.renew_before_ms", session.renew_before_ms, 1_000, 1_800_000),
+        ] {
+            if !(low..=high).contains(&value) {
+                let what = format!("must be from {low} to {high}, not {value}");
+                faults.push(PolicyFault { keys: vec![key], what, why: None });
+            }
+        }
+        for (key, floor) in
+            [("turn.floor_dbfs", turn.floor_dbfs), ("turn.floor_over_voice_dbfs", turn.floor_over_voice_dbfs)]
+        {
+            if !(-96..=0).contains(&floor) {
+                let what = format!("must be from -96 to 0, not {floor}");
+                faults.push(PolicyFault { keys: vec![key], what, why: None });
+            }
+        }
+        if turn.confirm_ms >= playback.lead_ms {
+            faults.push(PolicyFault {
+                keys: vec!["turn.confirm_ms", "playback.lead_ms"],
+                what: format!("confirm_ms ({}) must stay under lead_ms ({})", turn.confirm_ms, playback.lead_ms),
+                why: Some("or a false start is heard as a hole in the agent's speech"),
+            });
+        }
+        if playback.chunk_ms > playback.lead_ms {
+            faults.push(PolicyFault {
+                keys: vec!["playback.chunk_ms", "playback.lead_ms"],
+                what: format!("chunk_ms ({}) must not be above lead_ms ({})", playback.chunk_ms, playback.lead_ms),
+                why: None,
+            });
+        }
+        faults
     }
 }
 
@@ -189,6 +274,57 @@ impl Default for ResponsePolicy {
             retry_base_ms: 300,
             // Slow answers begin after three seconds, and a backend that thinks first takes longer.
             own_answer_ms: 6_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_have_no_fault() {
+        assert_eq!(Policy::default().faults(), []);
+    }
+
+    #[test]
+    fn a_number_outside_its_range_is_named_with_the_range() {
+        let mut policy = Policy::default();
+        policy.playback.chunk_ms = 0;
+        policy.turn.floor_dbfs = 1;
+        let told: Vec<String> = policy.faults().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            ["`playback.chunk_ms`: must be from 20 to 1000, not 0", "`turn.floor_dbfs`: must be from -96 to 0, not 1"]
+        );
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_together_are_named_both() {
+        let mut policy = Policy::default();
+        policy.turn.confirm_ms = 400;
+        policy.playback.chunk_ms = 500;
+        let faults = policy.faults();
+        assert_eq!(faults[0].keys, ["turn.confirm_ms", "playback.lead_ms"]);
+        assert_eq!(faults[1].keys, ["playback.chunk_ms", "playback.lead_ms"]);
+        assert!(faults[0].to_string().contains("false start"), "{}", faults[0]);
+        assert_eq!(faults.len(), 2);
+    }
+
+    #[test]
+    fn every_number_of_the_policy_has_a_range() {
+        let Ok(serde_json::Value::Object(parts)) = serde_json::to_value(Policy::default()) else { panic!("no object") };
+        for (part, fields) in &parts {
+            for (field, value) in fields.as_object().unwrap() {
+                let Some(number) = value.as_i64() else { continue };
+                // The far end of what the field can hold is in no range.
+                let far = if number < 0 { -128_i64 } else { i64::from(u32::MAX) };
+                let mut bent = serde_json::to_value(Policy::default()).unwrap();
+                bent[part][field] = far.into();
+                let policy: Policy = serde_json::from_value(bent).unwrap();
+                let key = format!("{part}.{field}");
+                assert!(policy.faults().iter().any(|fault| fault.keys == [key.as_str()]), "{key} may be {far}");
+            }
         }
     }
 }

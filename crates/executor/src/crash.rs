@@ -22,6 +22,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The environment variable.
 pub const CRASH_AT: &str = "ANSWERBACK_CRASH_AT";
 
+/// Every name there is.
+pub const CRASH_POINTS: [&str; 9] = [
+    "after_admit",
+    "before_sent",
+    "after_sent",
+    "after_effect",
+    "after_outcome",
+    "after_batch_drained",
+    "after_look_up",
+    "after_offered",
+    "after_heard",
+];
+
 /// A simulated death: what a task at the point is unwound with, silently.
 #[derive(Debug)]
 pub struct Died;
@@ -42,6 +55,7 @@ pub fn on_crash_point(witness: Option<Witness>) {
 }
 
 pub fn crash_point(name: &str) {
+    debug_assert!(CRASH_POINTS.contains(&name), "the crash point {name} is not in the list");
     if WITNESSED.load(Ordering::Relaxed)
         && WITNESS.with_borrow_mut(|witness| witness.as_mut().is_some_and(|dies_at| dies_at(name)))
     {

@@ -412,7 +412,7 @@ impl Desk {
                 for delivery in created {
                     self.shared.sessions.tell_ready(delivery);
                 }
-                info!(?end, "session closed");
+                info!(end = end.in_words(), "session closed");
             }
             // The next start treats it as lost, which loses nothing.
             Err(error) => warn!(%error, "a session could not be closed"),

@@ -18,7 +18,7 @@ mod sessions;
 mod workers;
 
 pub use clock::Clock;
-pub use crash::{CRASH_AT, Died, crash_point, on_crash_point};
+pub use crash::{CRASH_AT, CRASH_POINTS, Died, crash_point, on_crash_point};
 pub use desk::{DeskFull, SessionDesk, SessionOpening};
 pub use entropy::Entropy;
 pub use operations::SessionEnd;

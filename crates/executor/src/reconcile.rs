@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 use tools::{LookUp, Tool, ToolRequest};
-use tracing::{error, info, warn};
+use tracing::{Instrument, error, info, warn};
 
 pub(crate) async fn run(shared: &Arc<Shared>, operation: Operation) {
     let clock = &shared.config.clock;
@@ -48,12 +48,13 @@ pub(crate) async fn run(shared: &Arc<Shared>, operation: Operation) {
 }
 
 async fn ask(tool: Arc<dyn Tool>, request: ToolRequest, limit: Duration) -> LookUpAnswer {
-    let running = AbortOnDropHandle::new(tokio::spawn(async move {
+    let running = async move {
         match tool.look_up(request) {
             Some(asking) => Some(asking.await),
             None => None,
         }
-    }));
+    };
+    let running = AbortOnDropHandle::new(tokio::spawn(running.in_current_span()));
     match tokio::time::timeout(limit, running).await {
         Ok(Ok(Some(LookUp::Found { result, provider_ref }))) => LookUpAnswer::Found { result, provider_ref },
         Ok(Ok(Some(LookUp::Absent))) => LookUpAnswer::Absent,
@@ -63,6 +64,9 @@ async fn ask(tool: Arc<dyn Tool>, request: ToolRequest, limit: Duration) -> Look
             error!(error = %ended, "the tool broke down while it was asked");
             LookUpAnswer::Unanswered { reason: "the tool broke down".into() }
         }
-        Err(_) => LookUpAnswer::Unanswered { reason: "no answer in time".into() },
+        Err(_) => {
+            warn!("the look-up gave no answer in time");
+            LookUpAnswer::Unanswered { reason: "no answer in time".into() }
+        }
     }
 }

@@ -250,7 +250,10 @@ pub(crate) fn tool_request(operation: &Operation, attempt: u32, timeout: Duratio
 /// Runs the tool in a task of its own: a panic ends that attempt, not the worker. Whatever the way in which no answer
 /// came, the request may have had its effect.
 async fn ask(tool: Arc<dyn Tool>, request: ToolRequest, limit: Duration) -> AttemptAnswer {
-    let running = AbortOnDropHandle::new(tokio::spawn(async move { tool.run(request).await }));
+    let attempt = request.attempt;
+    // What the tool logs belongs to the attempt.
+    let running = async move { tool.run(request).await }.in_current_span();
+    let running = AbortOnDropHandle::new(tokio::spawn(running));
     match tokio::time::timeout(limit, running).await {
         Ok(Ok(ToolOutcome::Committed { result, provider_ref })) => AttemptAnswer::Committed { result, provider_ref },
         Ok(Ok(ToolOutcome::Refused { result })) => AttemptAnswer::Refused { result },
@@ -260,6 +263,9 @@ async fn ask(tool: Arc<dyn Tool>, request: ToolRequest, limit: Duration) -> Atte
             error!(error = %ended, "the tool broke down");
             AttemptAnswer::Unclear { reason: "the tool broke down".into() }
         }
-        Err(_) => AttemptAnswer::Unclear { reason: "no answer in time".into() },
+        Err(_) => {
+            warn!(attempt, "the tool gave no answer in time");
+            AttemptAnswer::Unclear { reason: "no answer in time".into() }
+        }
     }
 }

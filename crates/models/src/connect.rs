@@ -134,7 +134,7 @@ fn refusal(status: u16, headers: &HeaderMap, body: &[u8], config: &SessionConfig
     }
 }
 
-fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     let mut end = text.len().min(DETAIL_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -78,6 +78,8 @@ pub struct Link<S> {
     /// Since when nothing has come, and since when a ping has waited for its pong.
     silent_since: Option<Instant>,
     pinged: Option<Instant>,
+    /// The provider has taken the session as we want it.
+    ready: bool,
     pub counts: Counts,
 }
 
@@ -95,6 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             heard: true,
             silent_since: None,
             pinged: None,
+            ready: false,
             counts: Counts::default(),
         }
     }
@@ -283,9 +286,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Every event passes here on its way out: the loss of the session is the last one.
     pub fn tell(&mut self, event: ModelEvent) -> ModelEvent {
-        if matches!(event, ModelEvent::SessionLost { .. }) {
-            self.ended = true;
-            self.waiting.clear();
+        match &event {
+            ModelEvent::SessionReady => self.ready = true,
+            // Before a call can use the session, its core has nothing to log: key, model or instructions are not liked.
+            ModelEvent::ErrorReported { code, message, fatal } if !self.ready => {
+                let message = crate::connect::shortened(message.clone());
+                tracing::warn!(code, message, fatal, "the model provider reports an error before the session is ready");
+            }
+            ModelEvent::SessionLost { reason } => {
+                if !self.ready {
+                    tracing::warn!(reason, "the model session ended before it was ready");
+                }
+                self.ended = true;
+                self.waiting.clear();
+            }
+            ModelEvent::ErrorReported { .. }
+            | ModelEvent::SessionOpened { .. }
+            | ModelEvent::SessionExpires { .. }
+            | ModelEvent::SpeechStarted
+            | ModelEvent::SpeechStopped
+            | ModelEvent::TurnCommitted { .. }
+            | ModelEvent::CallerTranscript { .. }
+            | ModelEvent::ResponseCreated { .. }
+            | ModelEvent::AudioReceived { .. }
+            | ModelEvent::TranscriptReceived { .. }
+            | ModelEvent::ToolCallReceived { .. }
+            | ModelEvent::ResponseEnded { .. }
+            | ModelEvent::CreateRefused { .. } => {}
         }
         event
     }

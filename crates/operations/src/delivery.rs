@@ -1,7 +1,7 @@
 //! One thing to be said, as the store keeps it: its state machine and its words.
 
 use crate::batch::can_be_told;
-use crate::operation::Operation;
+use crate::operation::{DEADLINE_PASSED, Operation, PROVEN_ABSENT};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vocab::delivery::{DeliveryBrief, DeliveryChange, DeliveryState};
@@ -218,13 +218,12 @@ impl Delivery {
 pub fn outcome(operation: &Operation) -> String {
     let tool = &operation.tool;
     let result = operation.result.as_ref().map(|result| cut(&result.to_string())).unwrap_or_default();
-    let reason = operation.reason.as_deref().unwrap_or("no reason given");
     match operation.status {
         OperationStatus::Committed => format!("{tool}: committed {result}"),
         OperationStatus::FailedFinal if operation.result.is_some() => {
             format!("{tool}: refused, nothing was done {result}")
         }
-        OperationStatus::FailedFinal => format!("{tool}: failed, nothing was done ({})", cut(reason)),
+        OperationStatus::FailedFinal => format!("{tool}: failed, nothing was done ({})", why(operation)),
         OperationStatus::Unknown => {
             format!("{tool}: not confirmed yet. It may or may not have happened.")
         }
@@ -232,6 +231,15 @@ pub fn outcome(operation: &Operation) -> String {
         OperationStatus::Admitted | OperationStatus::Running | OperationStatus::FailedRetryable => {
             format!("{tool}: accepted, in progress, not done yet")
         }
+    }
+}
+
+/// A reason that can be said to a caller. What a library or a system called it stays with the attempt, for operators.
+fn why(operation: &Operation) -> &'static str {
+    match operation.reason.as_deref() {
+        Some(DEADLINE_PASSED) => "there was no time left for it",
+        Some(PROVEN_ABSENT) => "the request did not get through",
+        Some(_) | None => "the system that does it could not be reached, or could not do it now",
     }
 }
 

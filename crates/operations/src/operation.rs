@@ -12,6 +12,10 @@ use vocab::{
     AgentId, BatchId, CallerId, IntentKey, OperationId, ProviderCallId, SessionId, ToolName, TurnId, WallTime,
 };
 
+/// Reasons of our own for an end without effect; any other is the last attempt's, in the words of its library.
+pub(crate) const DEADLINE_PASSED: &str = "deadline passed";
+pub(crate) const PROVEN_ABSENT: &str = "proven absent, and neither time nor budget is left";
+
 /// What was promised at admission is kept here, so that a change of the configuration changes no promise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
@@ -208,7 +212,7 @@ impl Operation {
                         self.become_status(OperationStatus::FailedRetryable, Some("proven absent".into()))?;
                         self.next_due_at = Some(now);
                     } else {
-                        self.fail("proven absent, and neither time nor budget is left", now)?;
+                        self.fail(PROVEN_ABSENT, now)?;
                     }
                 }
             }
@@ -255,7 +259,7 @@ impl Operation {
 
     /// The deadline has passed while it waited: nothing more will be sent.
     pub fn expire(&mut self, now: WallTime) -> Result<(), IllegalTransition> {
-        self.give_up("deadline passed", now)
+        self.give_up(DEADLINE_PASSED, now)
     }
 
     /// Waiting to be claimed.

@@ -120,6 +120,25 @@ fn a_lost_answer_is_repeated_for_keyed_and_read_and_unknown_for_the_others() {
 }
 
 #[test]
+fn a_failure_is_told_in_words_that_can_be_said_and_the_detail_stays_for_operators() {
+    let detail = "error sending request: tcp connect error: Connection refused (os error 111)";
+    let (mut failed, fence) = sent(EffectClass::Keyed, 0);
+    failed.attempts = failed.retry.max_attempts;
+    let answer = AttemptAnswer::Retryable { reason: detail.into() };
+    failed.conclude(fence, &answer, WallTime(10), WallTime(10), 0).unwrap();
+    assert_eq!((failed.status, failed.reason.as_deref()), (S::FailedFinal, Some(detail)));
+    assert_eq!(answer.detail().as_deref(), Some(detail), "the attempt's row keeps it");
+    let told = crate::delivery::outcome(&failed);
+    assert!(told.contains("nothing was done") && told.contains("could not be reached"), "{told}");
+    assert!(!told.contains("os error") && !told.contains("tcp"), "{told}");
+
+    let mut late = operation(EffectClass::Keyed);
+    late.expire(WallTime(20)).unwrap();
+    let told = crate::delivery::outcome(&late);
+    assert!(told.contains("no time left") && !told.contains("deadline"), "{told}");
+}
+
+#[test]
 fn an_exhausted_budget_is_failure_only_when_nothing_can_have_happened() {
     for (effect, first, status) in [
         (EffectClass::Read, unclear(), S::FailedFinal),

@@ -35,6 +35,14 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
+    /// For logs: a stream that is over is no trouble by itself, since an ordinary hang-up looks the same.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::CallEnded => "the call is over",
+            Self::StreamLost => "the stream is over; the call may still come back",
+        }
+    }
+
     pub const fn leaves(self) -> SessionState {
         match self {
             Self::CallEnded => SessionState::Ended,

@@ -1,6 +1,6 @@
 //! Replay: the recorded inputs go to the core of today, and its commands must be those of then.
 
-use crate::files::{ReplayError, ReplayStep, open, policy};
+use crate::files::{ReplayError, ReplayStep, open, recorded_policy};
 use conversation::{Command, Conversation, Input};
 use recording::{Header, Tail};
 use serde::Serialize;
@@ -37,11 +37,11 @@ pub struct Drift {
 pub fn replay_dir(place: &Path) -> Result<ReplayReport, ReplayError> {
     let mut log = open(place)?;
     let header = log.header().clone();
-    let mut conversation = Conversation::new(policy(place, &header)?);
+    let mut conversation = Conversation::new(recorded_policy(place, &header)?);
     let mut report = ReplayReport { header, steps: 0, commands: 0, lasted: CallTime(0), tail: None, drift: None };
     let mut got = Vec::new();
     for recorded in log.by_ref() {
-        let step = ReplayStep::from(recorded?);
+        let step = recorded?;
         report.steps = step.n;
         report.lasted = step.at;
         report.drift = take(&mut conversation, &step, &mut got);

@@ -15,7 +15,7 @@ mod scrub;
 pub mod what_if;
 
 pub use drift::{Drift, ReplayReport, replay_dir, replay_steps};
-pub use files::{Log, ReplayError, ReplayStep, caller_audio, find_recordings, open};
+pub use files::{Log, ReplayError, ReplayStep, caller_audio, find_recordings, open, recorded_policy};
 pub use rehear::{Moment, MomentKind, Moved, RehearReport, rehear};
 pub use scrub::{Voice, scrub};
 pub use what_if::{WhatIfError, WhatIfReport, what_if};

@@ -5,12 +5,12 @@
 //! done. A turn that the *model* closes therefore moves only where it waited for the caller's quiet.
 
 use crate::drift::clock;
-use crate::files::{ReplayError, ReplayStep, caller_audio, open, policy};
+use crate::files::{ReplayError, caller_audio, io_error, open, recorded_policy};
 use audio::Detector;
 use audio::g711::MULAW;
 use conversation::{Command, Conversation, Decision, Input};
 use std::fmt;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use vocab::CallTime;
 
@@ -60,7 +60,7 @@ pub fn rehear(dir: &Path, detector: Detector) -> Result<RehearReport, ReplayErro
     if log.header().scrubbed {
         return Err(unfit("it was scrubbed: its audio is not what was heard".into()));
     }
-    let policy = policy(dir, log.header())?;
+    let policy = recorded_policy(dir, log.header())?;
     let (mut before, mut after) = (Conversation::new(policy.clone()), Conversation::new(policy));
     let mut audio = caller_audio(dir)?;
     let mut ear = detector.open();
@@ -68,7 +68,7 @@ pub fn rehear(dir: &Path, detector: Detector) -> Result<RehearReport, ReplayErro
     let mut report = RehearReport::default();
     let mut heard_to = 0;
     for recorded in log.by_ref() {
-        let step = ReplayStep::from(recorded?);
+        let step = recorded?;
         let mut again = step.input.clone();
         if let Input::CallerAudio { samples: length, evidence } = &mut again {
             if step.caller_at != Some(heard_to) {
@@ -76,9 +76,10 @@ pub fn rehear(dir: &Path, detector: Detector) -> Result<RehearReport, ReplayErro
             }
             heard_to += u64::from(length.0);
             codes.resize(length.0 as usize, 0);
-            audio
-                .read_exact(&mut codes)
-                .map_err(|error| unfit(format!("the caller's audio ends before step {}: {error}", step.n)))?;
+            audio.read_exact(&mut codes).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => unfit(format!("the caller's audio ends before step {}", step.n)),
+                _ => io_error(dir, error),
+            })?;
             MULAW.decode(&codes, &mut samples);
             let newly = ear.hear(&samples);
             report.frames += 1;

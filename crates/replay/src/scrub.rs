@@ -5,9 +5,9 @@
 //! What stays on purpose: names of tools that the agent has, ids that we made (`op_…`, `dlv_…`) and the model's ids of its
 //! calls (`call_…`), which say nothing about a person outside our store; codes of errors; the agent's name.
 
-use crate::files::{ReplayError, ReplayStep, io_error, open, policy};
+use crate::files::{Log, ReplayError, io_error, open, recorded_policy};
 use audio::g711::MULAW;
-use conversation::{Command, Conversation, Input};
+use conversation::{Command, Conversation, Input, Policy};
 use recording::{AGENT_FILE, CALLER_FILE, Header, STEPS_FILE, Tail, Writer};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -33,14 +33,24 @@ pub enum Voice {
     Tone,
 }
 
-/// Writes a scrubbed copy of `from` into the new directory `to`. Refuses a recording that drifts: replay it first.
+/// Writes a scrubbed copy of `from` into the new directory `to`. Refuses a recording that drifts: replay it first. What fails
+/// half-way leaves nothing.
 pub fn scrub(from: &Path, to: &Path, voice: Voice) -> Result<(), ReplayError> {
+    let log = open(from)?;
+    let policy = recorded_policy(from, log.header())?;
+    fs::create_dir(to).map_err(|error| io_error(to, error))?;
+    let copied = copy(log, policy, from, to, voice);
+    if copied.is_err() {
+        // The copy's own error matters more than one of the removal.
+        let _ = fs::remove_dir_all(to);
+    }
+    copied
+}
+
+fn copy(mut log: Log, policy: Policy, from: &Path, to: &Path, voice: Voice) -> Result<(), ReplayError> {
     let unfit = |what: String| ReplayError::Unfit { place: from.display().to_string(), what };
-    let mut log = open(from)?;
-    let policy = policy(from, log.header())?;
     let tools: Vec<String> = log.header().tools.names.iter().map(|name| name.as_str().to_owned()).collect();
     let (mut original, mut clean) = (Conversation::new(policy.clone()), Conversation::new(policy));
-    fs::create_dir(to).map_err(|error| io_error(to, error))?;
     let new = |file: &str| File::create_new(to.join(file)).map(BufWriter::new).map_err(|error| io_error(to, error));
     let (mut caller, mut agent) = (new(CALLER_FILE)?, new(AGENT_FILE)?);
     let write_error = |error| io_error(to, error);
@@ -48,7 +58,7 @@ pub fn scrub(from: &Path, to: &Path, voice: Voice) -> Result<(), ReplayError> {
     let tone = tone();
     let (mut out, mut again) = (Vec::new(), Vec::new());
     for recorded in log.by_ref() {
-        let step = ReplayStep::from(recorded?);
+        let step = recorded?;
         let input = scrubbed_input(step.input.clone(), &tools);
         out.clear();
         again.clear();

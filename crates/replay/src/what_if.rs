@@ -21,7 +21,8 @@ mod world;
 pub use measures::{Spread, Tally};
 pub use overrides::override_policy;
 
-use crate::files::{ReplayError, ReplayStep, find_recordings, open, policy};
+use crate::files::{ReplayError, find_recordings, open, recorded_policy};
+use conversation::policy::PolicyFault;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ pub enum WhatIfError {
     UnknownKey { key: String, known: String },
     #[error("`{key}` cannot be {value}: {error}")]
     BadValue { key: String, value: String, error: serde_json::Error },
+    #[error("no conversation works with that: {fault}")]
+    Fault { fault: PolicyFault },
     #[error("`{key}` cannot be tried on recorded calls: {why}")]
     NotInTheRecording { key: String, why: &'static str },
     #[error("{place}: no recording is here")]
@@ -111,7 +114,7 @@ fn compare(
     recorded_values: &mut [BTreeSet<String>],
 ) -> Result<ComparedCall, WhatIfError> {
     let mut log = open(place)?;
-    let old = policy(place, log.header())?;
+    let old = recorded_policy(place, log.header())?;
     let new = override_policy(&old, overrides)?;
     for (text, values) in overrides.iter().zip(recorded_values) {
         values.extend(overrides::value_at(&old, text.split_once('=').map_or("", |(key, _)| key.trim())));
@@ -119,7 +122,7 @@ fn compare(
     let mut recorded = Tally::default();
     let mut tape = Tape::new(old.turn.end);
     for step in log.by_ref() {
-        let step = ReplayStep::from(step.map_err(ReplayError::from)?);
+        let step = step?;
         for command in &step.commands {
             recorded.see(step.at, command);
         }
@@ -147,8 +150,9 @@ impl WhatIfReport {
         let tallies = [&self.recorded, &self.before, &self.after];
         writeln!(
             out,
-            "{} calls, {} skipped; changed: {}",
+            "{} {}, {} skipped; changed: {}",
             self.calls.len(),
+            if self.calls.len() == 1 { "call" } else { "calls" },
             self.skipped.len(),
             self.changes.join(", ")
         )?;
@@ -192,7 +196,10 @@ impl WhatIfReport {
             )?;
         }
         for (place, why) in &self.skipped {
-            writeln!(out, "skipped {}: {why}", place.display())?;
+            // Most reasons begin with the place.
+            let place = place.display().to_string();
+            let place = if why.starts_with(&place) { String::new() } else { format!(" {place}:") };
+            writeln!(out, "skipped:{place} {why}")?;
         }
         Ok(())
     }

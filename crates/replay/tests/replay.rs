@@ -129,7 +129,7 @@ fn a_long_call_replays_thousands_of_times_faster_than_it_lasted() {
     let began = Instant::now();
     let report = replay_dir(&dir).unwrap();
     let read = began.elapsed();
-    let steps: Vec<ReplayStep> = open(&dir).unwrap().map(|step| step.unwrap().into()).collect();
+    let steps: Vec<ReplayStep> = open(&dir).unwrap().map(|step| step.unwrap()).collect();
     let rounds = 100;
     let began = Instant::now();
     for _ in 0..rounds {

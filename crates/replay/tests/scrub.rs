@@ -93,4 +93,6 @@ fn an_existing_directory_is_never_written_into_and_a_drift_is_refused() {
     fs::write(&file, log).unwrap();
     let error = scrub(&dir, &place.join("other"), Voice::Silence).unwrap_err().to_string();
     assert!(error.contains("drifts at step"), "{error}");
+    assert!(!place.join("other").exists(), "what fails half-way leaves nothing");
+    assert!(clean.exists(), "what was there before stays");
 }

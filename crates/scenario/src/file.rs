@@ -1,5 +1,6 @@
 //! The file of one scenario, TOML. `docs/scenarios.md` teaches it; `docs/scenario.schema.json` is its JSON Schema.
 
+use crate::problems::problem;
 use serde::Deserialize;
 use sim::model::ModelFaults;
 use std::path::{Path, PathBuf};
@@ -229,7 +230,7 @@ pub struct Fault {
 
 impl Fault {
     /// How many of the acts that only GPT-Live knows.
-    fn live_acts(&self) -> u32 {
+    pub(crate) fn live_acts(&self) -> u32 {
         u32::from(self.fail_runs.is_some())
             + u32::from(self.late_words_ms.is_some())
             + u32::from(self.silent_commentary.is_some())
@@ -334,10 +335,19 @@ pub struct Silent {
 pub enum FileError {
     #[error("{}: {source}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), in_words(source))]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
     #[error("{}: {problem}", path.display())]
     Wrong { path: PathBuf, problem: String },
+}
+
+/// The parser names the types of our structs, which mean nothing to whoever writes a scenario.
+fn in_words(error: &toml::de::Error) -> String {
+    let whole = "a whole number from 0";
+    error
+        .to_string()
+        .replace("expected u32", &format!("expected {whole}"))
+        .replace("expected u64", &format!("expected {whole}"))
 }
 
 impl Scenario {
@@ -355,78 +365,10 @@ impl Scenario {
             let when = When { idle_ms: Some(LAST_IDLE_MS), ..When::default() };
             scenario.caller.push(CallerLine { when, hang_up: true, ..CallerLine::default() });
         }
-        match scenario.problem() {
+        match problem(&scenario) {
             None => Ok(scenario),
             Some(problem) => Err(FileError::Wrong { path: path.to_owned(), problem }),
         }
-    }
-
-    fn problem(&self) -> Option<String> {
-        if self.delegation.is_some() && self.provider != Some(ScenarioProvider::GptLive) {
-            return Some("`delegation` belongs to `provider = \"gpt_live\"`".into());
-        }
-        let patterns = self.expect.order.iter().chain(&self.expect.never).chain(self.expect.times.keys());
-        let between = self.expect.never_listening.iter().flat_map(|between| [&between.from, &between.to]);
-        let silent = self.expect.silent.iter().map(|silent| &silent.after);
-        let whens = self.caller.iter().map(|line| &line.when).chain(self.fault.iter().map(|fault| &fault.when));
-        let afters = whens.clone().filter_map(|when| when.after.as_ref());
-        if let Some(unknown) =
-            patterns.chain(between).chain(silent).chain(afters).find(|text| !crate::events::is_known(text))
-        {
-            return Some(format!("there is no event `{unknown}`; docs/scenarios.md lists them"));
-        }
-        for (n, line) in self.caller.iter().enumerate() {
-            let acts = u32::from(line.say.is_some())
-                + u32::from(line.speech_ms.is_some())
-                + u32::from(line.blip_ms.is_some())
-                + u32::from(line.noise_ms.is_some())
-                + u32::from(line.silence_ms.is_some())
-                + u32::from(line.dtmf.is_some())
-                + u32::from(line.hang_up)
-                + u32::from(line.drop_line)
-                + u32::from(line.call_again);
-            if acts != 1 {
-                return Some(format!("caller line {} does {acts} things; it must do one", n + 1));
-            }
-        }
-        for (n, fault) in self.fault.iter().enumerate() {
-            let acts = u32::from(fault.kill_at.is_some())
-                + u32::from(fault.kill)
-                + u32::from(fault.drop_marks.is_some())
-                + u32::from(fault.delay_marks_ms.is_some())
-                + u32::from(fault.lose_model)
-                + u32::from(fault.refuse_creates.is_some())
-                + u32::from(fault.answers_by_itself.is_some())
-                + u32::from(fault.late_transcripts_ms.is_some())
-                + u32::from(fault.swallow_ends.is_some())
-                + u32::from(fault.refuse_look_ups.is_some())
-                + u32::from(fault.slow_disk_ms.is_some())
-                + fault.live_acts();
-            if acts != 1 {
-                return Some(format!("fault {} does {acts} things; it must do one", n + 1));
-            }
-            let live = self.provider == Some(ScenarioProvider::GptLive);
-            if !live && fault.live_acts() > 0 {
-                return Some(format!("fault {} is one of GPT-Live: it needs `provider = \"gpt_live\"`", n + 1));
-            }
-            if live && fault.swallow_ends.is_some() {
-                return Some(format!("fault {}: GPT-Live has no ends of responses to swallow", n + 1));
-            }
-            if fault.slow_disk_ms.is_some() && self.runners.contains(&Runner::Live) {
-                return Some("a slow disk is for `runners = [\"virtual\"]` only".into());
-            }
-        }
-        for when in whens {
-            let ways = u32::from(when.at_ms.is_some())
-                + u32::from(when.after.is_some())
-                + u32::from(when.heard_percent.is_some())
-                + u32::from(when.quiet_ms.is_some())
-                + u32::from(when.idle_ms.is_some());
-            if ways > 1 {
-                return Some(format!("a `when` names more than one moment: {when:?}"));
-            }
-        }
-        None
     }
 }
 

@@ -11,6 +11,8 @@ pub mod file;
 pub mod from_call;
 pub mod judge;
 pub mod live;
+mod overrides;
+pub mod problems;
 pub mod record;
 pub mod report;
 pub mod run;

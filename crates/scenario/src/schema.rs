@@ -1,11 +1,13 @@
 //! The JSON Schema of a scenario file, for editors. Written by hand; tests hold it against what the reader takes.
 
 use crate::events::NAMES;
+use crate::problems::{MAX_SOUND_MS, MAX_WAIT_MS};
 use serde_json::{Value, json};
 
 pub fn schema() -> Value {
-    let (ms, count, text) =
-        (json!({"type": "integer", "minimum": 0}), json!({"type": "integer", "minimum": 0}), json!({"type": "string"}));
+    let (count, text) = (json!({"type": "integer", "minimum": 0}), json!({"type": "string"}));
+    let ms = json!({"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS});
+    let sound = json!({"type": "integer", "minimum": 1, "maximum": MAX_SOUND_MS});
     let flag = json!({"type": "boolean"});
     let table = json!({"type": "object"});
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
@@ -24,15 +26,15 @@ pub fn schema() -> Value {
     );
     let caller = object(
         json!({
-            "when": when, "say": text, "speech_ms": ms, "text": text, "blip_ms": ms, "noise_ms": ms, "silence_ms": ms,
-            "dtmf": {"type": "string", "pattern": "^[0-9*#ABCD]+$"}, "hang_up": flag, "drop_line": flag, "call_again": flag,
+            "when": when, "say": text, "speech_ms": sound, "text": text, "blip_ms": sound, "noise_ms": sound,
+            "silence_ms": sound, "dtmf": {"type": "string", "pattern": "^[0-9*#ABCD]{1,100}$"}, "hang_up": flag, "drop_line": flag, "call_again": flag,
         }),
         &[],
     );
     let model = object(
         json!({
             "after": {"enum": ["user", "tool_output", "nothing", "any"]}, "nth": {"type": "integer", "minimum": 1},
-            "once": flag, "instructions_contain": text, "context_contains": text, "delay_ms": ms, "say": text, "ms": ms,
+            "once": flag, "instructions_contain": text, "context_contains": text, "delay_ms": ms, "say": text, "ms": sound,
             "voice": text, "call": call, "more_calls": {"type": "array", "items": call}, "fail": text, "empty": flag,
         }),
         &[],
@@ -46,7 +48,7 @@ pub fn schema() -> Value {
     );
     let fault = object(
         json!({
-            "when": when, "kill_at": text, "kill": flag, "drop_marks": flag, "delay_marks_ms": ms, "lose_model": flag,
+            "when": when, "kill_at": {"enum": executor::CRASH_POINTS}, "kill": flag, "drop_marks": flag, "delay_marks_ms": ms, "lose_model": flag,
             "refuse_creates": count, "answers_by_itself": flag,
             "late_transcripts_ms": ms, "swallow_ends": flag, "refuse_look_ups": count,
             "slow_disk_ms": ms,
@@ -83,7 +85,7 @@ pub fn schema() -> Value {
             "runners": {"type": "array", "items": {"enum": ["virtual", "live"]}}, "config": text, "server": table,
             "provider": {"enum": ["openai_realtime", "gpt_live"]}, "delegation": {"enum": ["responses", "client"]},
             "agent": table, "tools": {"type": "object", "additionalProperties": table}, "caller": list(caller),
-            "model": list(model), "backend": list(backend), "fault": list(fault), "settle_ms": ms, "limit_ms": ms,
+            "model": list(model), "backend": list(backend), "fault": list(fault), "settle_ms": ms, "limit_ms": {"type": "integer", "minimum": 1, "maximum": MAX_WAIT_MS},
             "expect": expect,
         }),
         &["name", "story", "expect"],

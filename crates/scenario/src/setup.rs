@@ -3,9 +3,11 @@
 
 use crate::ear::Line;
 use crate::file::{BackendRule, CallerLine, Scenario, ScenarioDelegation, ScenarioProvider};
+use crate::overrides;
+use crate::problems::MAX_SOUND_MS;
 use crate::sound;
 use serde_json::Value;
-use server::config::{Config, ConfigErrors};
+use server::config::Config;
 use sim::audio_file::AudioFileError;
 use sim::booking::Switches;
 use sim::model::{LoadedScript, ModelScript, Rule, Say, ScriptError};
@@ -27,9 +29,9 @@ pub const SHIPPED_BACKEND: &str = "127.0.0.1:9300";
 /// What the server is called from outside; nothing is sent there.
 pub const PUBLIC_URL: &str = "https://scenario.example";
 /// Milliseconds that a character of an agent's text sounds, when nothing else is said: a brisk speaker.
-const MS_A_CHARACTER: u32 = 60;
 /// A backend that nobody reaches: the simulated service is its own.
 const BACKEND_MODEL: &str = "simulated-backend";
+const MS_A_CHARACTER: u64 = 60;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -37,8 +39,8 @@ pub enum SetupError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: {problem}", path.display())]
     Config { path: PathBuf, problem: String },
-    #[error("the config with the scenario's overrides: {0}")]
-    Mistakes(#[from] ConfigErrors),
+    #[error("the config with the scenario's overrides: {}", mistakes.join("; "))]
+    Mistakes { mistakes: Vec<String> },
     #[error("the config has no agent that answers a call")]
     NoAgent,
     #[error(transparent)]
@@ -98,14 +100,16 @@ impl Setup {
     }
 
     /// Whether the agent's model has the Live interface.
-    pub fn is_live(&self) -> Result<bool, SetupError> {
-        let config = self.config(Vec::new())?;
+    pub fn is_live(&self, scenario: &Scenario) -> Result<bool, SetupError> {
+        let config = self.config(scenario, Vec::new())?;
         let agent = config.default_agent().ok_or(SetupError::NoAgent)?;
         Ok(matches!(config.session_config(agent).provider, models::Provider::GptLive(_)))
     }
 
-    pub fn config(&self, env: Vec<(String, String)>) -> Result<Config, SetupError> {
-        Ok(Config::load(&self.config_folder(), env)?)
+    pub fn config(&self, scenario: &Scenario, env: Vec<(String, String)>) -> Result<Config, SetupError> {
+        let folder = self.config_folder();
+        Config::load(&folder, env)
+            .map_err(|errors| SetupError::Mistakes { mistakes: overrides::mistakes(scenario, &folder, &errors) })
     }
 
     fn write_config(&self, scenario: &Scenario, base: &Path, backend: &str) -> Result<(), SetupError> {
@@ -159,7 +163,7 @@ impl Setup {
                     Some(voice) => {
                         sound::recording(voice, base).map_err(|source| ScriptError::Audio { rule: n + 1, source })?
                     }
-                    None => sound::agent(text, rule.ms.unwrap_or(text.len() as u32 * MS_A_CHARACTER)),
+                    None => sound::agent(text, rule.ms.unwrap_or(length_of(text))),
                 };
                 say = Some(written(&sounds, format!("{n}.ulaw"), text, &mulaw)?);
                 let known = self.lines.iter().position(|line| line.mulaw == mulaw);
@@ -187,7 +191,7 @@ impl Setup {
         }
         let mut unprompted = Vec::new();
         for (n, text) in scenario.fault.iter().filter_map(|fault| fault.unprompted.as_ref()).enumerate() {
-            let mulaw = sound::agent(text, text.len() as u32 * MS_A_CHARACTER);
+            let mulaw = sound::agent(text, length_of(text));
             unprompted.push(written(&sounds, format!("unprompted_{n}.ulaw"), text, &mulaw)?);
             self.lines.push(Line { text: text.clone(), mulaw });
         }
@@ -351,6 +355,11 @@ pub fn switches(rule: &BackendRule) -> Switches {
     }
 }
 
+/// How long words sound of which nothing else is said, in milliseconds.
+fn length_of(text: &str) -> u32 {
+    (text.len() as u64 * MS_A_CHARACTER).min(MAX_SOUND_MS) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,7 +391,7 @@ mod tests {
     fn overrides_become_a_config_that_the_server_takes() {
         let scenario = Scenario::parse(TEXT, Path::new("t.toml")).unwrap();
         let setup = Setup::make(&scenario, Path::new("."), "127.0.0.1:1").unwrap();
-        let config = setup.config(Vec::new()).unwrap();
+        let config = setup.config(&scenario, Vec::new()).unwrap();
         let agent = config.default_agent().unwrap();
         assert_eq!((agent.policy.gate.quiet_ms, agent.greeting.as_deref()), (400, None));
         let tools: Vec<_> = agent.tools.iter().map(|tool| tool.as_str()).collect();

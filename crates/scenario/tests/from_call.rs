@@ -26,7 +26,9 @@ impl Drop for Scratch {
 }
 
 fn made(place: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    from_call(place, &Target { folder, config: None }).map_err(|error| error.to_string())
+    let made = from_call(place, &Target { folder, config: None }).map_err(|error| error.to_string())?;
+    assert!(made.skipped.is_empty(), "{:?}", made.skipped);
+    Ok(made.written)
 }
 
 #[test]
@@ -89,4 +91,38 @@ fn errors_name_the_place_and_the_way_out() {
     std::fs::write(later.join("call.jsonl"), bent).unwrap();
     let told = made(&later, &scratch.0).unwrap_err();
     assert!(told.contains("earlier call") && told.contains("one folder"), "{told}");
+}
+
+#[test]
+fn in_a_folder_what_cannot_be_used_is_skipped_and_named_and_the_rest_is_written() {
+    let scratch = Scratch::new("folder");
+    let log = std::fs::read_to_string(fixture().join("call.jsonl")).unwrap();
+    let head = log.split_once('\n').unwrap().0;
+    let bad_policy = head.replacen("\"chunk_ms\":100", "\"chunk_ms\":0", 1);
+    assert_ne!(head, bad_policy);
+    let recordings = scratch.0.join("recordings");
+    let cases = [
+        ("a_cut", String::new(), "no header"),
+        ("b_newer", log.replacen("\"format\":1", "\"format\":99", 1), "format 99"),
+        ("c_damaged", log.replacen("\"at\":", "\"att\":", 1), "neither a step"),
+        ("d_begun", format!("{head}\n"), "no step"),
+        ("e_policy", log.replacen(head, &bad_policy, 1), "playback.chunk_ms"),
+        ("f_whole", log.clone(), ""),
+    ];
+    for (name, text, _) in &cases {
+        std::fs::create_dir_all(recordings.join(name)).unwrap();
+        // Each a call of its own.
+        let text = text.replacen("\"call\":\"CA", &format!("\"call\":\"CA{}", &name[..1]), 1);
+        std::fs::write(recordings.join(name).join("call.jsonl"), text).unwrap();
+    }
+    let folder = scratch.0.join("scenarios");
+    let made = from_call(&recordings, &Target { folder: &folder, config: None }).unwrap();
+    assert_eq!(made.written.len(), 1, "{:?}", made.written);
+    for (name, _, why) in &cases[..5] {
+        let told = made.skipped.iter().find(|(place, _)| place.ends_with(name)).map(|(_, why)| why.to_string());
+        assert!(told.as_ref().is_some_and(|told| told.contains(why) && told.contains(name)), "{name}: {told:?}");
+    }
+    // One that is meant by name gets its own error.
+    let told = from_call(&recordings.join("a_cut"), &Target { folder: &folder, config: None }).unwrap_err().to_string();
+    assert!(told.contains("a_cut") && told.contains("no header"), "{told}");
 }

@@ -175,7 +175,7 @@ impl House {
         let call_sid = stream.start.call.clone();
         tracing::info!(session = %session, call = %call_sid, resumed = desk.resumed, "call");
         let report = call::run(self.setup(agent, stream, desk)).await;
-        tracing::info!(session = %session, end = ?report.end, lasted_ms = report.lasted.as_millis() as u64, "call over");
+        tracing::info!(session = %session, end = %report.end, lasted_ms = report.lasted.as_millis() as u64, "call over");
         match report.end {
             call::CallEnd::Stopped => self.end_unless_back(call_sid, epoch),
             call::CallEnd::NoModel { .. } => self.model.failed(),

@@ -18,6 +18,10 @@ pub enum AudioFileError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: {found}; wanted .ulaw (raw 8 kHz mu-law) or .wav (mu-law, A-law, PCM 8/16/24/32 bit or float, mono or stereo)", path.display())]
     Unsupported { path: PathBuf, found: String },
+    #[error("{}: there is no sound in it: {found}", path.display())]
+    Empty { path: PathBuf, found: &'static str },
+    #[error("{}: it is longer than {MAX_SECONDS} seconds, too long for one line of a caller", path.display())]
+    TooLong { path: PathBuf },
     #[error("{}: the WAV is damaged: {problem}", path.display())]
     Damaged { path: PathBuf, problem: String },
     #[error("no built-in voice is called {name:?}")]
@@ -59,13 +63,15 @@ pub fn inspect(path: &Path) -> Result<Sound, AudioFileError> {
         // The header decides for a raw file too: a WAV under the wrong name would be played as noise.
         "ulaw" | "ul" | "mulaw" if !bytes.starts_with(b"RIFF") => {
             if bytes.is_empty() {
-                return Err(AudioFileError::Unsupported { path: path.to_owned(), found: "no audio at all".into() });
+                return Err(AudioFileError::Empty { path: path.to_owned(), found: "it is an empty file" });
             }
             Ok(Sound { mulaw: bytes, truncated: None })
         }
         _ => decode_wav(&bytes).map_err(|problem| match problem {
             WavProblem::Unsupported(found) => AudioFileError::Unsupported { path: path.to_owned(), found },
             WavProblem::Damaged(problem) => AudioFileError::Damaged { path: path.to_owned(), problem },
+            WavProblem::Empty(found) => AudioFileError::Empty { path: path.to_owned(), found },
+            WavProblem::TooLong => AudioFileError::TooLong { path: path.to_owned() },
         }),
     }
 }
@@ -74,6 +80,8 @@ pub fn inspect(path: &Path) -> Result<Sound, AudioFileError> {
 enum WavProblem {
     Unsupported(String),
     Damaged(String),
+    Empty(&'static str),
+    TooLong,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,10 +111,10 @@ fn decode_wav(bytes: &[u8]) -> Result<Sound, WavProblem> {
     let frame_bytes = format.encoding.sample_bytes() * usize::from(format.channels);
     let frames = sound.len() / frame_bytes;
     if frames == 0 {
-        return Err(WavProblem::Unsupported("a WAV without a sample in it".into()));
+        return Err(WavProblem::Empty("it is a WAV without a sample"));
     }
     if frames as u64 > MAX_SECONDS * u64::from(format.hz) {
-        return Err(WavProblem::Unsupported(format!("longer than {MAX_SECONDS} seconds")));
+        return Err(WavProblem::TooLong);
     }
     // μ-law at line rate is what we want already: every byte stays as it is.
     if let (Encoding::MuLaw, 1, LINE_HZ) = (format.encoding, format.channels, format.hz) {
@@ -125,6 +133,9 @@ fn decode_wav(bytes: &[u8]) -> Result<Sound, WavProblem> {
 }
 
 fn split_wav(bytes: &[u8]) -> Result<(Format, &[u8], Option<Truncated>), WavProblem> {
+    if bytes.is_empty() {
+        return Err(WavProblem::Empty("it is an empty file"));
+    }
     if bytes.len() < 12 || &bytes[..4] != b"RIFF" || &bytes[8..12] != b"WAVE" {
         return Err(WavProblem::Unsupported(describe_magic(bytes)));
     }
@@ -177,6 +188,20 @@ fn read_format(chunk: &[u8]) -> Result<Format, WavProblem> {
     Ok(Format { encoding, channels, hz })
 }
 
+impl AudioFileError {
+    /// Another program can make of it what is wanted here.
+    pub const fn can_be_converted(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } => true,
+            Self::Unreadable { .. }
+            | Self::Empty { .. }
+            | Self::TooLong { .. }
+            | Self::Damaged { .. }
+            | Self::UnknownBuiltin { .. } => false,
+        }
+    }
+}
+
 impl Encoding {
     fn sample_bytes(self) -> usize {
         match self {
@@ -212,8 +237,10 @@ fn sample_level(encoding: Encoding, bytes: &[u8]) -> f32 {
 
 fn describe_magic(bytes: &[u8]) -> String {
     let kind = match bytes {
-        [] => "an empty file",
-        [b'I', b'D', b'3', ..] | [0xff, 0xfb | 0xf3 | 0xf2, ..] => "an MP3",
+        [b'I', b'D', b'3', ..] => "an MP3",
+        // A frame's first eleven bits, then version (01 is none) and layer: 01 is the third, 00 stands in AAC's own frames.
+        [0xff, second, ..] if second & 0xe6 == 0xe2 && second & 0x18 != 0x08 => "an MP3",
+        [0xff, second, ..] if second & 0xf6 == 0xf0 => "an AAC file",
         [b'O', b'g', b'g', b'S', ..] => "an Ogg file",
         [b'f', b'L', b'a', b'C', ..] => "a FLAC file",
         [b'F', b'O', b'R', b'M', ..] => "an AIFF file",

@@ -152,10 +152,18 @@ fn what_is_not_taken_is_refused_with_the_name_and_what_was_found() {
     cut.truncate(30);
     for (name, bytes, found) in [
         ("song.mp3", b"ID3\x04rest".to_vec(), "an MP3"),
+        ("mpeg1.wav", vec![0xff, 0xfb, 0x90, 0x64], "an MP3"),
+        ("with_crc.wav", vec![0xff, 0xfa, 0x90, 0x64], "an MP3"),
+        ("mpeg2.wav", vec![0xff, 0xf3, 0x90, 0x64], "an MP3"),
+        // What encoders make of telephone sound: 8, 11 and 12 kHz.
+        ("mpeg25.wav", vec![0xff, 0xe3, 0x18, 0xc4], "an MP3"),
+        ("mpeg25_with_crc.wav", vec![0xff, 0xe2, 0x18, 0xc4], "an MP3"),
+        ("adts.wav", vec![0xff, 0xf1, 0x50, 0x80], "an AAC file"),
+        ("noise.wav", vec![0xff, 0xff, 0xff, 0xff], "not a WAV"),
         ("song.wav", b"OggSrest".to_vec(), "an Ogg file"),
         ("page.wav", b"<html></html>".to_vec(), "not a WAV"),
         ("empty.wav", Vec::new(), "an empty file"),
-        ("empty.ulaw", Vec::new(), "no audio"),
+        ("empty.ulaw", Vec::new(), "no sound in it: it is an empty file"),
         ("adpcm.wav", adpcm, "format tag 0x0011"),
         ("hollow.wav", g711_wav(7, 8_000, &[]), "without a sample"),
         ("slow.wav", g711_wav(7, 100, &[0; 100]), "100 Hz"),
@@ -164,6 +172,15 @@ fn what_is_not_taken_is_refused_with_the_name_and_what_was_found() {
         let scratch = Scratch::holding(name, &bytes);
         let message = read(&scratch.0).unwrap_err().to_string();
         assert!(message.contains(name) && message.contains(found), "{name}: {message}");
+    }
+    for (name, bytes, convertible) in [
+        ("song.mp3", b"ID3\x04rest".to_vec(), true),
+        ("empty.wav", Vec::new(), false),
+        ("hollow.wav", g711_wav(7, 8_000, &[]), false),
+        ("long.wav", g711_wav(7, 8_000, &vec![0x55; 601 * 8_000]), false),
+    ] {
+        let error = read(&Scratch::holding(name, &bytes).0).unwrap_err();
+        assert_eq!(error.can_be_converted(), convertible, "{error}");
     }
     let six = written("six.wav", int(16, 8_000, 6), &tone(440.0, 800));
     assert!(read(&six.0).unwrap_err().to_string().contains("6 channels"));

@@ -35,7 +35,8 @@ pub enum ToolOutcome {
     Refused { result: Value },
     /// Certain that nothing was done, and it may work later (connection refused, 429, 503 before work).
     Retryable { reason: String },
-    /// The request left and the answer is missing or makes no sense: it may have happened.
+    /// The request left and the answer is missing, makes no sense, or lacks the reference that the tool's config declares: it
+    /// may have happened.
     Unclear { reason: String },
 }
 

@@ -47,6 +47,8 @@ async fn backend() -> (SocketAddr, Seen) {
     let app = Router::new()
         .route("/moved", post(|| async { (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/bookings")]) }))
         .route("/long", post(|| async { "x".repeat(5_000) }))
+        .route("/login", post(|| async { "<html>Please log in</html>" }))
+        .route("/down", post(|| async { axum::Json(json!({"error": "database is down"})) }))
         // Never answers while a test lives; the tool gives up first.
         .route("/slow", post(|| async { std::future::pending::<()>().await }))
         .route("/keys/known", get(|| async { axum::Json(json!({"reference": "B-7"})) }))
@@ -241,9 +243,24 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
+async fn an_answer_without_the_declared_reference_confirms_nothing() {
+    let (address, _) = backend().await;
+    for path in ["/login", "/down"] {
+        let reason = unclear(run(&format!("http://{address}{path}"), &["127.0.0.1"]).await);
+        assert_eq!(reason, "status 200, but the answer has no reference at /reference", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_beyond_the_cap_is_not_read() {
     let (address, _) = backend().await;
-    let outcome = run(&format!("http://{address}/long"), &["127.0.0.1"]).await;
+    let url = format!("http://{address}/long");
+    let reason = unclear(run(&url, &["127.0.0.1"]).await);
+    assert_eq!(reason, "status 200, but the answer is longer than max_answer_bytes");
+    // Without a declared reference the status says it all.
+    let mut nameless = settings(&url, &["127.0.0.1"]);
+    nameless.rules.reference = None;
+    let outcome = tool(nameless).run(request(json!({"n": 2}), 1)).await;
     let ToolOutcome::Committed { result, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(result["note"], "the details of the answer were too long to read");
 }

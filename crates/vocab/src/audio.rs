@@ -14,7 +14,9 @@ pub const FRAME_BYTES: usize = (FRAME_MS * SAMPLES_PER_MS) as usize;
 /// μ-law digital silence (+0).
 pub const MULAW_SILENCE: u8 = 0xff;
 
-/// A count of samples at 8 kHz: exact, unlike milliseconds, since model deltas come in any size.
+/// A count of samples at 8 kHz: exact, unlike milliseconds, since model deltas come in any size. Counts stop at their
+/// limits (0, and six days of sound) instead of wrapping or ending the process: some come out of files that anybody may have
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Samples(pub u32);
@@ -23,7 +25,7 @@ impl Samples {
     pub const ZERO: Self = Self(0);
 
     pub const fn from_ms(ms: u32) -> Self {
-        Self(ms * SAMPLES_PER_MS)
+        Self(ms.saturating_mul(SAMPLES_PER_MS))
     }
     /// Whole milliseconds, rounded down.
     pub const fn ms(self) -> AudioMs {
@@ -34,7 +36,8 @@ impl Samples {
     }
     /// How many samples play in `time`, rounded down.
     pub const fn in_duration(time: Duration) -> Self {
-        Self((time.as_micros() as u64 * SAMPLES_PER_MS as u64 / 1_000) as u32)
+        let samples = time.as_micros().saturating_mul(SAMPLES_PER_MS as u128) / 1_000;
+        Self(if samples > u32::MAX as u128 { u32::MAX } else { samples as u32 })
     }
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
@@ -45,23 +48,23 @@ impl Samples {
 impl Add for Samples {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 impl AddAssign for Samples {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 impl Sub for Samples {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
+        self.saturating_sub(other)
     }
 }
 impl SubAssign for Samples {
     fn sub_assign(&mut self, other: Self) {
-        self.0 -= other.0;
+        *self = *self - other;
     }
 }
 
@@ -83,4 +86,29 @@ pub struct VoiceEvidence {
     pub speech: bool,
     /// RMS level in dB below full scale, -96 for digital silence.
     pub level_dbfs: i8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_stop_at_their_limits() {
+        let (few, all) = (Samples(3), Samples(u32::MAX));
+        assert_eq!(few - all, Samples::ZERO);
+        assert_eq!(all + few, all);
+        assert_eq!(Samples::from_ms(u32::MAX), all);
+        assert_eq!(Samples::in_duration(Duration::MAX), all);
+        assert_eq!(Samples::in_duration(Duration::from_micros(u64::MAX)), all);
+        let (mut up, mut down) = (all, few);
+        up += few;
+        down -= all;
+        assert_eq!((up, down), (all, Samples::ZERO));
+    }
+
+    #[test]
+    fn milliseconds_and_samples_agree() {
+        assert_eq!(Samples::in_duration(Samples::from_ms(1_234).duration()).ms(), AudioMs(1_234));
+        assert_eq!(Samples::in_duration(Duration::from_micros(124)), Samples::ZERO);
+    }
 }

@@ -70,15 +70,13 @@ fn a_caller_whose_model_does_not_answer_is_told_so_within_seconds() {
     }
 }
 
-/// A limit on the size of files refuses writes to a running process as a full disk does, and can be lifted again.
+/// A limit on the size of files refuses writes to a running process as a full disk does, and can be lifted again. Its signal
+/// must not end the server.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_disk_that_takes_nothing_is_told_by_readyz_and_to_the_caller() {
     let scratch = Scratch::new("full");
-    // Without its signal, the limit is an error of the write.
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#, env!("CARGO_BIN_EXE_answerback")]).env_remove("RUST_LOG");
-    let server = serve_with(&mut command, &scratch, "ws://127.0.0.1:9/v1");
+    let server = serve_with(&mut answerback(), &scratch, "ws://127.0.0.1:9/v1");
     let server_at = server.line.trim().strip_prefix("ready at http://").unwrap();
     let limit = |limit: &str| {
         let pid = server.child.id().to_string();

@@ -81,7 +81,10 @@ fn check_says_what_serving_still_needs() {
     let output = answerback().args(["serve", "--config"]).arg(shipped_config()).output().unwrap();
     let told = text(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("ANSWERBACK__SERVER__PUBLIC_URL"), "{told}");
+    for (wanted, times) in [("ANSWERBACK__SERVER__PUBLIC_URL", 1), ("ANSWERBACK__TWILIO__AUTH_TOKEN", 1)] {
+        assert_eq!(told.matches(wanted).count(), times, "{wanted} in\n{told}");
+    }
+    assert!(told.contains("http://127.0.0.1:8080"), "the way to try it on one machine is told: {told}");
 }
 
 #[test]

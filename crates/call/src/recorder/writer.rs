@@ -4,7 +4,7 @@ use super::{Recorder, RecordingLimits};
 use recording::{AGENT_FILE, CALLER_FILE, Header, STEPS_FILE, StopReason, Writer};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -53,8 +53,16 @@ impl Chunk {
 }
 
 enum Message {
-    Open { state: Arc<CallState>, name: String },
-    Append { call: u64, chunk: Chunk },
+    /// With the header line, so that a log can be read from its first moment on, whatever comes of the rest.
+    Open {
+        state: Arc<CallState>,
+        name: String,
+        header: Vec<u8>,
+    },
+    Append {
+        call: u64,
+        chunk: Chunk,
+    },
 }
 
 const GIVEN_UP: u8 = 1 << 7;
@@ -142,9 +150,14 @@ impl Mailbox {
     }
 
     pub fn give_up(&self, reason: StopReason, steps: u64, at: CallTime) {
+        self.ended(steps, at);
+        self.state.stopped.store(GIVEN_UP | reason as u8, Ordering::Release);
+    }
+
+    /// How far the call came, should its last chunk not reach the disk.
+    pub fn ended(&self, steps: u64, at: CallTime) {
         self.state.stopped_steps.store(steps, Ordering::Relaxed);
         self.state.stopped_at.store(at.0, Ordering::Relaxed);
-        self.state.stopped.store(GIVEN_UP | reason as u8, Ordering::Release);
     }
 
     pub fn close(&self) {
@@ -199,6 +212,15 @@ impl Recordings {
 
     /// Starts the recording of one stream. `None` when the thread is too far behind to take one more, or gone.
     pub fn record(&self, header: &Header) -> Option<Recorder> {
+        let mut steps = match Writer::new(Vec::new(), header) {
+            Ok(steps) => steps,
+            Err(error) => {
+                tracing::error!(%error, "the header of a recording could not be written");
+                return None;
+            }
+        };
+        let header_line = std::mem::take(steps.out_mut());
+        let header_bytes = header_line.len();
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         let state = Arc::new(CallState {
             call,
@@ -210,7 +232,7 @@ impl Recordings {
             stopped_at: AtomicU64::new(0),
         });
         let name = format!("{}-{}", file_name(header.session.as_str()), file_name(header.stream.as_str()));
-        let open = Message::Open { state: state.clone(), name };
+        let open = Message::Open { state: state.clone(), name, header: header_line };
         if self.to_thread.try_send(open).is_err() {
             count_stop(StopReason::WriterBehind);
             return None;
@@ -222,16 +244,8 @@ impl Recordings {
             waiting: self.waiting.clone(),
             max_waiting: self.limits.max_bytes_waiting,
         };
-        match Recorder::new(header, self.limits.max_bytes_each, mailbox) {
-            Ok(recorder) => {
-                metrics::counter!("recordings_started_total").increment(1);
-                Some(recorder)
-            }
-            Err(error) => {
-                tracing::error!(%error, "the header of a recording could not be written");
-                None
-            }
-        }
+        metrics::counter!("recordings_started_total").increment(1);
+        Some(Recorder::new(steps, header_bytes, self.spares.take(), self.limits.max_bytes_each, mailbox))
     }
 }
 
@@ -255,7 +269,7 @@ struct Desk {
 
 struct Open {
     state: Arc<CallState>,
-    /// `None` after a failure.
+    /// `None` when they could not be made.
     files: Option<Files>,
     taken: u64,
 }
@@ -264,6 +278,10 @@ struct Files {
     steps: File,
     caller: File,
     agent: File,
+    /// Bytes of whole lines in `steps`.
+    steps_bytes: u64,
+    /// A write failed: nothing more goes in but the last line.
+    broken: bool,
 }
 
 impl Desk {
@@ -292,8 +310,8 @@ impl Desk {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Open { state, name } => {
-                let files = match make_files(&self.dir, &name) {
+            Message::Open { state, name, header } => {
+                let files = match make_files(&self.dir, &name, &header) {
                     Ok(files) => Some(files),
                     Err(error) => {
                         tracing::error!(%error, name, "a recording could not be opened");
@@ -312,7 +330,7 @@ impl Desk {
                 {
                     tracing::error!(%error, "a recording could not be written");
                     open.state.failed.store(true, Ordering::Release);
-                    open.files = None;
+                    files.broken = true;
                 }
                 self.spares.put(chunk);
             }
@@ -325,17 +343,20 @@ impl Desk {
             let stopped = open.state.stopped.load(Ordering::Acquire);
             let closed = open.state.closed.load(Ordering::Acquire);
             let all_here = open.taken >= open.state.sent.load(Ordering::Acquire);
-            if stopped & GIVEN_UP == 0 || !all_here {
-                return !(closed && all_here);
+            let gave_up = stopped & GIVEN_UP != 0;
+            if !all_here || !(gave_up || closed) {
+                return true;
             }
-            if let Some(files) = &mut open.files {
+            if let Some(files) = &mut open.files
+                && (gave_up || files.broken)
+            {
                 let steps = open.state.stopped_steps.load(Ordering::Relaxed);
                 let at = CallTime(open.state.stopped_at.load(Ordering::Relaxed));
-                let reason = [StopReason::MaxBytes, StopReason::WriterBehind, StopReason::WriteFailed]
+                let told = [StopReason::MaxBytes, StopReason::WriterBehind, StopReason::WriteFailed]
                     .into_iter()
-                    .find(|reason| *reason as u8 == stopped & !GIVEN_UP)
-                    .unwrap_or(StopReason::WriterBehind);
-                if let Err(error) = Writer::write_stopped(&mut files.steps, reason, steps, at) {
+                    .find(|reason| gave_up && *reason as u8 == stopped & !GIVEN_UP);
+                let reason = told.unwrap_or(StopReason::WriteFailed);
+                if let Err(error) = files.stop(reason, steps, at) {
                     tracing::warn!(%error, "a stopped recording has no last line");
                 }
             }
@@ -347,14 +368,31 @@ impl Desk {
 impl Files {
     /// Audio first: a step that is on the disk finds its sound there.
     fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
+        if self.broken {
+            return Ok(());
+        }
         self.caller.write_all(&chunk.caller)?;
         self.agent.write_all(&chunk.agent)?;
-        self.steps.write_all(&chunk.steps)
+        self.steps.write_all(&chunk.steps)?;
+        self.steps_bytes += chunk.steps.len() as u64;
+        Ok(())
+    }
+
+    /// The last line, after the last whole one. A full disk mostly has room for it: in the block that the log already has.
+    fn stop(&mut self, reason: StopReason, steps: u64, at: CallTime) -> io::Result<()> {
+        if self.broken {
+            self.steps.set_len(self.steps_bytes)?;
+            self.steps.seek(io::SeekFrom::Start(self.steps_bytes))?;
+        }
+        // In one piece: half a line would be worse than none.
+        let mut line = Vec::with_capacity(128);
+        Writer::write_stopped(&mut line, reason, steps, at)?;
+        self.steps.write_all(&line)
     }
 }
 
 /// A new directory for the stream: never one that is there already.
-fn make_files(dir: &Path, name: &str) -> io::Result<Files> {
+fn make_files(dir: &Path, name: &str, header: &[u8]) -> io::Result<Files> {
     let mut place = dir.join(name);
     for namesake in 2..=MAX_NAMESAKES {
         match fs::create_dir(&place) {
@@ -368,7 +406,9 @@ fn make_files(dir: &Path, name: &str) -> io::Result<Files> {
         }
     }
     let new = |file: &str| File::create_new(place.join(file));
-    Ok(Files { caller: new(CALLER_FILE)?, agent: new(AGENT_FILE)?, steps: new(STEPS_FILE)? })
+    let (caller, agent, mut steps) = (new(CALLER_FILE)?, new(AGENT_FILE)?, new(STEPS_FILE)?);
+    steps.write_all(header)?;
+    Ok(Files { steps, caller, agent, steps_bytes: header.len() as u64, broken: false })
 }
 
 #[cfg(test)]

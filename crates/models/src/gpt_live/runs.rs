@@ -302,6 +302,15 @@ impl Runs {
             self.awaited = None;
             self.is_due = true;
         }
+        // A run that began while the create was on its way was not ours, though it takes up the same.
+        if let Some(run) = self.kept.iter_mut().rev().find(|run| run.request == Some(request)) {
+            run.request = None;
+            match run.state {
+                State::Running => run.unasked = true,
+                State::Completed if run.calls.is_empty() => self.unasked_answer = true,
+                State::Completed | State::Void => {}
+            }
+        }
     }
 
     /// A create was refused and nothing runs. When it is clear that nothing will be continued, what the backend was given is to be told

@@ -228,6 +228,32 @@ fn b7_a_run_that_nobody_asked_for_is_the_continuation_that_is_asked_for_afterwar
 }
 
 #[test]
+fn b7_an_unasked_run_that_begins_while_our_create_is_on_its_way_is_not_told_twice() {
+    for ends_before_the_refusal in [false, true] {
+        let mut call = Call::started();
+        call.runs_with_calls(Some("dlg_1"), &["call_1"]);
+        call.submits("call_1");
+        call.creates(7, None);
+        let create = call.sent().pop().expect("it was sent");
+        call.told();
+        call.runs(Some("dlg_1"), created("resp_2"));
+        if ends_before_the_refusal {
+            call.runs(Some("dlg_1"), completed("resp_2"));
+        }
+        let error = json!({"type": "invalid_request_error", "code": "invalid_value", "message": "One is in progress.",
+            "client_event_id": create["event_id"]});
+        call.says(json!({"type": "error", "error": error}));
+        assert!(matches!(call.told()[..], [ModelEvent::CreateRefused { request: ResponseId(7), .. }]));
+        call.creates(8, Some("Also tell the caller."));
+        assert_eq!(call.sent_kinds(), ["session.thinking.append"]);
+        if !ends_before_the_refusal {
+            call.runs(Some("dlg_1"), completed("resp_2"));
+        }
+        assert_eq!(call.speaks(), [opens(1, Some(8)), ends(1, Some(8), DONE)]);
+    }
+}
+
+#[test]
 fn b7_an_unasked_run_whose_answer_is_being_told_is_nobodys() {
     let mut call = Call::started();
     call.runs_with_calls(None, &["call_1"]);

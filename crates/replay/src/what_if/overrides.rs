@@ -29,7 +29,11 @@ pub fn override_policy(policy: &Policy, overrides: &[String]) -> Result<Policy, 
         *place = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
         changed = serde_json::from_value(json).map_err(bad)?;
     }
-    Ok(changed)
+    // Once all are in: two may only fit together.
+    match changed.faults().into_iter().next() {
+        None => Ok(changed),
+        Some(fault) => Err(WhatIfError::Fault { fault }),
+    }
 }
 
 /// What a policy holds under a key such as `gate.quiet_ms`.
@@ -63,5 +67,14 @@ mod tests {
         assert!(put("gate.quiet_ms=soon").unwrap_err().contains("soon"));
         assert!(put("gate.quiet_ms=-1").unwrap_err().contains("-1"));
         assert!(put("turn.end=local").unwrap_err().contains("cannot be tried"));
+        let told = put("playback.chunk_ms=0").unwrap_err();
+        assert!(told.contains("playback.chunk_ms") && told.contains("from 20 to 1000, not 0"), "{told}");
+    }
+
+    #[test]
+    fn overrides_are_judged_together() {
+        assert!(put("turn.confirm_ms=400").unwrap_err().contains("lead_ms (400)"));
+        let both = ["turn.confirm_ms=400".to_owned(), "playback.lead_ms=500".to_owned()];
+        assert_eq!(override_policy(&Policy::default(), &both).unwrap().turn.confirm_ms, 400);
     }
 }

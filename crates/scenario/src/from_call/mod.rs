@@ -40,6 +40,17 @@ pub enum FromCallError {
         place.display()
     )]
     SpeaksByItself { place: PathBuf },
+    #[error("{}: it holds no step, so there is nothing to play: the process was ended as the call began", place.display())]
+    NoStep { place: PathBuf },
+}
+
+/// What came of a folder of recordings.
+#[derive(Debug, Default)]
+pub struct FromCalls {
+    /// The files, one a call.
+    pub written: Vec<PathBuf>,
+    /// Recordings of which no file was made, and why.
+    pub skipped: Vec<(PathBuf, FromCallError)>,
 }
 
 /// Where scenarios are written and what they start from.
@@ -49,9 +60,10 @@ pub struct Target<'a> {
     pub config: Option<&'a Path>,
 }
 
-/// Writes one scenario for each call at or below `place` into the folder, which is made, and returns their files. For a
-/// single recording, the others of the same call are looked for beside it.
-pub fn from_call(place: &Path, target: &Target<'_>) -> Result<Vec<PathBuf>, FromCallError> {
+/// Writes one scenario for each call at or below `place` into the folder, which is made. For a single recording, the others
+/// of the same call are looked for beside it, and an error is one of this call. In a folder, a recording that cannot be used
+/// is skipped and named.
+pub fn from_call(place: &Path, target: &Target<'_>) -> Result<FromCalls, FromCallError> {
     let mut found = find_recordings(place)?;
     let Some(first) = found.first() else { return Err(FromCallError::Nothing { place: place.to_owned() }) };
     let mut only = None;
@@ -62,23 +74,37 @@ pub fn from_call(place: &Path, target: &Target<'_>) -> Result<Vec<PathBuf>, From
             only = Some(beside.join(place.file_name().unwrap_or_default()));
         }
     }
-    let streams = found.iter().map(|place| Stream::read(place)).collect::<Result<Vec<_>, _>>();
-    // Beside the one that is meant there may be anything.
-    let streams = match (streams, only.as_deref()) {
-        (Ok(streams), _) => streams,
-        (Err(_), Some(_)) => vec![Stream::read(place)?],
-        (Err(error), None) => return Err(error.into()),
-    };
-    let stories = streams::stories(streams)
-        .into_iter()
-        .filter(|story| only.as_ref().is_none_or(|only| story.iter().any(|stream| same(&stream.place, only))));
-    let stories: Vec<_> = stories.collect();
-    if let Some(stream) = stories.iter().flatten().find(|stream| stream.model_speaks_by_itself()) {
-        return Err(FromCallError::SpeaksByItself { place: stream.place.clone() });
+    let is_meant = |place: &Path| only.as_ref().is_none_or(|only| same(place, only));
+    let mut made = FromCalls::default();
+    let mut streams = Vec::new();
+    for place in found {
+        match Stream::read(&place) {
+            Ok(stream) => streams.push(stream),
+            Err(error) if only.is_none() => made.skipped.push((place, error.into())),
+            Err(error) if is_meant(&place) => return Err(error.into()),
+            // Beside the one that is meant there may be anything.
+            Err(_) => {}
+        }
     }
-    let io = |source| FromCallError::Io { place: target.folder.to_owned(), source };
-    std::fs::create_dir_all(target.folder).map_err(io)?;
-    stories.into_iter().map(|story| write::scenario(&story, target)).collect()
+    let stories = streams::stories(streams);
+    let stories = stories.iter().filter(|story| story.iter().any(|stream| is_meant(&stream.place)));
+    std::fs::create_dir_all(target.folder)
+        .map_err(|source| FromCallError::Io { place: target.folder.to_owned(), source })?;
+    for story in stories {
+        let speaks = story.iter().find(|stream| stream.model_speaks_by_itself());
+        let scenario = match speaks {
+            Some(stream) => Err(FromCallError::SpeaksByItself { place: stream.place.clone() }),
+            None => write::scenario(story, target),
+        };
+        match scenario {
+            Ok(file) => made.written.push(file),
+            // What cannot be written is no matter of one recording.
+            Err(error @ FromCallError::Io { .. }) => return Err(error),
+            Err(error) if only.is_some() => return Err(error),
+            Err(error) => made.skipped.push((story.first().map_or_else(PathBuf::new, |s| s.place.clone()), error)),
+        }
+    }
+    Ok(made)
 }
 
 fn same(a: &Path, b: &Path) -> bool {

@@ -1,6 +1,6 @@
 //! Recordings, put together to the calls that they belong to.
 
-use conversation::{Command, Decision, Input};
+use conversation::{Command, Decision, Input, Policy};
 use recording::{CALLER_FILE, Header, Tail};
 use replay::{ReplayError, ReplayStep};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use vocab::{ModelResponseId, OperationId, ResponseId};
 pub struct Stream {
     pub place: PathBuf,
     pub header: Header,
+    pub policy: Policy,
     pub steps: Vec<ReplayStep>,
     pub tail: Option<Tail<Input>>,
     /// 8 kHz μ-law; empty where it was not kept.
@@ -26,15 +27,16 @@ impl Stream {
     pub fn read(place: &Path) -> Result<Self, ReplayError> {
         let mut log = replay::open(place)?;
         let header = log.header().clone();
+        let policy = replay::recorded_policy(place, &header)?;
         let mut steps = Vec::new();
         for step in log.by_ref() {
-            steps.push(ReplayStep::from(step?));
+            steps.push(step?);
         }
         let tail = log.tail().cloned();
         // A recording may be handed on without its sound.
         let caller = std::fs::read(place.join(CALLER_FILE)).unwrap_or_default();
         let words = words(&steps, header.scrubbed);
-        Ok(Self { place: place.to_owned(), header, steps, tail, caller, words })
+        Ok(Self { place: place.to_owned(), header, policy, steps, tail, caller, words })
     }
 
     /// The process ended before the stream did.

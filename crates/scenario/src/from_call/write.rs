@@ -36,9 +36,11 @@ pub fn quoted(text: &str) -> String {
 /// Writes the scenario of one story, and the caller's sounds beside it.
 pub fn scenario(story: &[Stream], target: &Target<'_>) -> Result<PathBuf, FromCallError> {
     let Some(first) = story.first() else { return Err(FromCallError::Nothing { place: target.folder.to_owned() }) };
-    let policy: Policy = serde_json::from_value(first.header.policy.clone())
-        .map_err(|error| replay::ReplayError::Policy { place: first.place.display().to_string(), error })?;
-    let facts = Facts::of(story, &policy);
+    if story.iter().all(|stream| stream.steps.is_empty()) {
+        return Err(FromCallError::NoStep { place: first.place.clone() });
+    }
+    let policy = &first.policy;
+    let facts = Facts::of(story, policy);
     let earlier = first.from_earlier();
     if !earlier.is_empty() {
         return Err(FromCallError::EarlierCallMissing { place: first.place.clone() });
@@ -52,19 +54,24 @@ pub fn scenario(story: &[Stream], target: &Target<'_>) -> Result<PathBuf, FromCa
     let mut sounds: Vec<(String, Vec<u8>)> = Vec::new();
     // Writing to a String cannot fail.
     let _ = head(&mut text, story, &facts, target);
-    let _ = settings(&mut text, first, &facts, &policy, target.config.is_none());
+    let _ = settings(&mut text, first, &facts, policy, target.config.is_none());
     let _ = caller(&mut text, &name, &facts, &mut sounds);
     let _ = faults(&mut text, &facts);
     let _ = backend(&mut text, &facts);
     text.push_str(&script::rules(&facts, first.header.scrubbed));
     text.push_str(&expect::expectations(&facts));
-    let write = |place: PathBuf, bytes: &[u8]| {
-        std::fs::write(&place, bytes).map_err(|source| FromCallError::Io { place, source })
-    };
-    for (sound, mulaw) in &sounds {
-        write(target.folder.join(sound), mulaw)?;
+    let mut parts: Vec<(PathBuf, &[u8])> =
+        sounds.iter().map(|(sound, mulaw)| (target.folder.join(sound), mulaw.as_slice())).collect();
+    parts.push((file.clone(), text.as_bytes()));
+    for (n, (place, bytes)) in parts.iter().enumerate() {
+        if let Err(source) = std::fs::write(place, bytes) {
+            for (place, _) in &parts[..=n] {
+                // Half a scenario is worse than none; what cannot be removed was not written.
+                let _ = std::fs::remove_file(place);
+            }
+            return Err(FromCallError::Io { place: place.clone(), source });
+        }
     }
-    write(file.clone(), text.as_bytes())?;
     Ok(file)
 }
 

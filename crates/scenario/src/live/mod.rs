@@ -76,6 +76,8 @@ pub async fn run(
     let booking = booking::start(config).await?;
     drop(folder);
     let setup = Setup::make(scenario, base, &booking.addr.to_string())?;
+    // The server would tell it by the name of a file that is gone by then.
+    setup.config(scenario, server::environment())?;
     let mut config = ModelConfig::new(setup.script.clone());
     if let Some(keep) = keep {
         std::fs::create_dir_all(keep)
@@ -91,7 +93,7 @@ pub async fn run(
         base,
         launch,
         setup: &setup,
-        live: setup.is_live()?,
+        live: setup.is_live(scenario)?,
         director: Director::new(scenario, &setup.lines),
         record: Record::default(),
         zero: Instant::now(),

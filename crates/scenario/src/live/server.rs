@@ -66,9 +66,8 @@ impl Running {
         let io = |what| move |source| LiveError::Io { what, source };
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&log_path);
         let mut command = (launch.0)(&setup.config_folder());
-        // A config in the user's environment is for another server.
         for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("ANSWERBACK__") || name == "OPENAI_API_KEY") {
+            if name.to_str().is_some_and(is_for_another_server) {
                 command.env_remove(name);
             }
         }
@@ -140,4 +139,16 @@ impl Running {
     pub async fn kill(&mut self) -> Result<(), LiveError> {
         self.child.kill().await.map_err(|source| LiveError::Io { what: "the server cannot be killed", source })
     }
+}
+
+/// A config in the user's environment.
+fn is_for_another_server(name: &str) -> bool {
+    name.starts_with("ANSWERBACK__") || name == "OPENAI_API_KEY"
+}
+
+/// What a server of ours finds in its environment, beside what it is told.
+pub fn environment() -> Vec<(String, String)> {
+    let named =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    named.filter(|(name, _)| !is_for_another_server(name)).collect()
 }

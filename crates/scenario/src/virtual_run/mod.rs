@@ -127,7 +127,7 @@ struct World<'s> {
 
 impl<'s> World<'s> {
     fn open(scenario: &'s Scenario, setup: &'s Setup) -> Result<Self, VirtualError> {
-        let config = setup.config(Vec::new())?;
+        let config = setup.config(scenario, Vec::new())?;
         let agent = config.default_agent().ok_or(SetupError::NoAgent)?.clone();
         let zero = Instant::now();
         let crashed = Arc::new(Notify::new());

@@ -24,8 +24,9 @@ pub struct ConfigError {
     pub(super) span: Range<usize>,
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ConfigError {
+    /// Place and message, for a picture that draws the help by itself.
+    fn without_help(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
             write!(f, ":{}:{}", self.line, self.column)?;
@@ -33,7 +34,13 @@ impl fmt::Display for ConfigError {
         if !self.key.is_empty() {
             write!(f, ": {}", self.key)?;
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.without_help(f)?;
         match &self.help {
             Some(help) => write!(f, " ({help})"),
             None => Ok(()),
@@ -43,31 +50,13 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-impl Diagnostic for ConfigError {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_deref().map(|source| source as &dyn SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.source.as_ref()?;
-        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some("here".to_owned()), self.span.clone()))))
-    }
-}
-
 /// All mistakes of a config, by file and line. Never empty.
 #[derive(Clone, Debug)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.len() {
-            1 => f.write_str("the config has a mistake")?,
-            n => write!(f, "the config has {n} mistakes")?,
-        }
+        heading(self.0.len(), f)?;
         for mistake in &self.0 {
             write!(f, "\n  {mistake}")?;
         }
@@ -77,9 +66,59 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Shown by miette as one heading with each mistake drawn below it.
-impl Diagnostic for ConfigErrors {
+/// One heading with each mistake drawn below it, for miette. Each help is told once.
+#[derive(Debug)]
+pub struct Drawing(Vec<Drawn>);
+
+#[derive(Debug)]
+struct Drawn(ConfigError);
+
+impl From<ConfigErrors> for Drawing {
+    fn from(mistakes: ConfigErrors) -> Self {
+        Self(mistakes.0.into_iter().map(Drawn).collect())
+    }
+}
+
+impl fmt::Display for Drawing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        heading(self.0.len(), f)
+    }
+}
+
+impl std::error::Error for Drawing {}
+
+impl Diagnostic for Drawing {
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
         Some(Box::new(self.0.iter().map(|mistake| mistake as &dyn Diagnostic)))
+    }
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.without_help(f)
+    }
+}
+
+impl std::error::Error for Drawn {}
+
+impl Diagnostic for Drawn {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.0.source.as_deref().map(|source| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.0.source.as_ref()?;
+        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some("here".to_owned()), self.0.span.clone()))))
+    }
+}
+
+fn heading(mistakes: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match mistakes {
+        1 => f.write_str("the config has a mistake"),
+        n => write!(f, "the config has {n} mistakes"),
     }
 }

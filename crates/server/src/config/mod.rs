@@ -17,7 +17,7 @@ mod tool;
 mod tests;
 
 pub use agent::AgentConfig;
-pub use mistake::{ConfigError, ConfigErrors};
+pub use mistake::{ConfigError, ConfigErrors, Drawing};
 pub use model::{LiveDelegation, ModelConfig, ModelProvider};
 pub use sections::{AudioConfig, ExecutorConfig, LimitsConfig, RecordingConfig, ServerConfig, TwilioConfig};
 pub use tool::ToolConfig;
@@ -145,13 +145,18 @@ impl Config {
             self.server.public_url.is_some(),
             "server.public_url",
             "is needed to take calls: Twilio signs its requests over it",
-            "set ANSWERBACK__SERVER__PUBLIC_URL to the https address at which Twilio reaches this server",
+            &format!(
+                "set ANSWERBACK__SERVER__PUBLIC_URL to the https address at which Twilio reaches this server; for simulated \
+                 calls on this machine, to http://127.0.0.1:{}",
+                self.server.bind.port()
+            ),
         );
         needs(
             self.twilio.auth_token.is_some() || !self.twilio.shared_keys.is_empty(),
             "twilio.auth_token",
             "is needed to take calls: without it no request can be verified",
-            "set ANSWERBACK__TWILIO__AUTH_TOKEN, or `auth_token_file` to a file that holds it",
+            "set ANSWERBACK__TWILIO__AUTH_TOKEN, or `auth_token_file` to a file that holds it; for simulated calls, to any \
+             words",
         );
         needs(
             self.model.api_key.is_some() || sections::is_loopback(&self.model.base_url),

@@ -98,6 +98,13 @@ pub(super) fn read(main: &Reader<'_, '_>) -> ReadModel {
     let provider = provider(&s, ModelProvider::OpenaiRealtime);
     let text = s.text_or("base_url", BASE_URL);
     let base_url = match Url::parse(&text.value) {
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            // It would be printed and logged, and it is not sent: the key is.
+            s.findings.hide(&text.place);
+            let help = "the provider is shown the key: OPENAI_API_KEY, or `api_key_file`".to_owned();
+            s.findings.mistake(&text.place, "must hold no user name and no password", Some(help));
+            None
+        }
         Ok(url) if url.scheme() == "wss" || (url.scheme() == "ws" && is_loopback(&url)) => Some(url),
         Ok(_) | Err(_) => {
             let help = "plain `ws://` only to 127.0.0.1: the key would travel in the open".to_owned();
@@ -121,9 +128,9 @@ pub(super) fn read(main: &Reader<'_, '_>) -> ReadModel {
         provider,
         // Loopback where the real one has a mistake; such a config never leaves `load`.
         base_url: base_url.unwrap_or_else(loopback),
-        model: s.text_or("model", provider.default_model()).value,
+        model: s.filled_or("model", provider.default_model()).value,
         api_key: s.secret("api_key", Some("OPENAI_API_KEY")),
-        voice: s.text_or("voice", "marin").value,
+        voice: s.filled_or("voice", "marin").value,
         transcription: (transcription != "off").then_some(transcription),
         eagerness: eagerness.unwrap_or(Eagerness::Auto),
         delegation: delegation.unwrap_or(LiveDelegation::Responses),

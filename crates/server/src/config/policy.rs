@@ -4,7 +4,7 @@ use super::findings::{Place, did_you_mean};
 use super::model::ModelProvider;
 use super::reader::{Reader, join};
 use conversation::Policy;
-use conversation::policy::TurnEnd;
+use conversation::policy::{PolicyFault, TurnEnd};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -108,69 +108,19 @@ impl Overlay {
     }
 }
 
-/// What single values cannot know, and what the conversation cannot work with.
+/// What single values cannot know: what the conversation, and the provider, cannot work with.
 fn check(agent: &Reader<'_, '_>, policy: &Policy, places: &BTreeMap<String, Place>, provider: ModelProvider) {
-    let Policy { turn, playback, gate, response, session, idle, claims: _ } = policy;
-    let mistake = |pointers: &[&str], message: String, help: Option<&str>| {
+    let mistake = |keys: &[&str], message: &str, help: Option<&str>| {
         // Defaults make no mistake, so one of the keys stands in the file.
-        if let Some(place) = pointers.iter().find_map(|pointer| places.get(*pointer)) {
+        let place = keys.iter().find_map(|key| places.get(&format!("/{}", key.replace('.', "/"))));
+        if let Some(place) = place {
             agent.findings.mistake(place, message, help.map(str::to_owned));
         }
     };
-    for (pointer, value, low, high) in [
-        // behaviour.md 3: 400 by default, never under 200; above 2 s a caller waits for nothing.
-        ("/playback/lead_ms", playback.lead_ms, 200, 2_000),
-        // One frame at least.
-        ("/playback/chunk_ms", playback.chunk_ms, 20, 1_000),
-        ("/playback/mark_every_ms", playback.mark_every_ms, 20, 5_000),
-        ("/playback/mark_grace_ms", playback.mark_grace_ms, 100, 60_000),
-        // behaviour.md 5: 650 by default. Shorter is a breath, not a silence; longer is never reached.
-        ("/gate/quiet_ms", gate.quiet_ms, 200, 10_000),
-        ("/gate/heard_slack_ms", gate.heard_slack_ms, 0, 2_000),
-        ("/gate/max_offers", gate.max_offers, 1, 100),
-        ("/turn/confirm_ms", turn.confirm_ms, 20, 2_000),
-        ("/turn/confirm_over_voice_ms", turn.confirm_over_voice_ms, 20, 5_000),
-        ("/turn/retract_ms", turn.retract_ms, 20, 2_000),
-        ("/turn/hangover_ms", turn.hangover_ms, 20, 5_000),
-        ("/turn/model_end_timeout_ms", turn.model_end_timeout_ms, 500, 60_000),
-        ("/response/create_timeout_ms", response.create_timeout_ms, 500, 60_000),
-        ("/response/cancel_timeout_ms", response.cancel_timeout_ms, 100, 60_000),
-        ("/response/stall_timeout_ms", response.stall_timeout_ms, 1_000, 120_000),
-        ("/response/max_attempts", response.max_attempts, 1, 100),
-        ("/response/retry_base_ms", response.retry_base_ms, 10, 60_000),
-        ("/response/own_answer_ms", response.own_answer_ms, 1_000, 60_000),
-        ("/idle/check_in_after_ms", idle.check_in_after_ms, 0, 600_000),
-        ("/idle/check_ins", idle.check_ins, 0, 100),
-        ("/session/max_openings", session.max_openings, 0, 100),
-        // A provider's session lasts an hour at most.
-        ("/session/renew_before_ms", session.renew_before_ms, 1_000, 1_800_000),
-    ] {
-        if !(low..=high).contains(&value) {
-            mistake(&[pointer], format!("must be from {low} to {high}"), None);
-        }
+    for PolicyFault { keys, what, why } in policy.faults() {
+        mistake(&keys, &what, why);
     }
-    if provider == ModelProvider::GptLive && turn.end == TurnEnd::Model {
-        let message = "must be `local`: `gpt_live` does not say where a turn ends".to_owned();
-        mistake(&["/turn/end"], message, None);
-    }
-    if !(-96..=0).contains(&turn.floor_dbfs) {
-        mistake(&["/turn/floor_dbfs"], "must be from -96 to 0".to_owned(), None);
-    }
-    if !(-96..=0).contains(&turn.floor_over_voice_dbfs) {
-        mistake(&["/turn/floor_over_voice_dbfs"], "must be from -96 to 0".to_owned(), None);
-    }
-    if turn.confirm_ms >= playback.lead_ms {
-        mistake(
-            &["/turn/confirm_ms", "/playback/lead_ms"],
-            format!("confirm_ms ({}) must stay under lead_ms ({})", turn.confirm_ms, playback.lead_ms),
-            Some("or a false start is heard as a hole in the agent's speech"),
-        );
-    }
-    if playback.chunk_ms > playback.lead_ms {
-        mistake(
-            &["/playback/chunk_ms", "/playback/lead_ms"],
-            format!("chunk_ms ({}) must not be above lead_ms ({})", playback.chunk_ms, playback.lead_ms),
-            None,
-        );
+    if provider == ModelProvider::GptLive && policy.turn.end == TurnEnd::Model {
+        mistake(&["turn.end"], "must be `local`: `gpt_live` does not say where a turn ends", None);
     }
 }

@@ -190,6 +190,16 @@ impl<'a, 'f> Reader<'a, 'f> {
         })
     }
 
+    /// A text that says something: an empty one is a mistake.
+    pub fn filled_or(&self, key: &str, default: &str) -> Located<String> {
+        let text = self.text_or(key, default);
+        if text.value.trim().is_empty() {
+            let help = format!("leave it out for `{default}`");
+            self.findings.mistake(&text.place, "is empty", Some(help));
+        }
+        text
+    }
+
     /// A text that must be there; a mistake and `None` when it is not.
     pub fn required_text(&self, key: &str, help: &str) -> Option<Located<String>> {
         if !self.has(key) {

@@ -134,7 +134,10 @@ pub(super) fn server(main: &Reader<'_, '_>) -> ReadServer {
         match url.scheme() {
             "https" => {}
             "http" if is_loopback(&url) => {}
-            _ => return wrong("must be an https URL", "plain http is only for a demo on 127.0.0.1"),
+            _ => {
+                let help = "plain http is only for simulated calls on this machine, as `http://127.0.0.1:8080`";
+                return wrong("must be an https URL", help);
+            }
         }
         if url.query().is_some() || url.fragment().is_some() {
             return wrong("must have no `?` and no `#`", "paths are added to it");
@@ -148,7 +151,7 @@ pub(super) fn server(main: &Reader<'_, '_>) -> ReadServer {
     let config = ServerConfig {
         bind: bind.map_or(BIND, |b| b.value),
         public_url,
-        data_dir: PathBuf::from(s.text_or("data_dir", "data").value),
+        data_dir: PathBuf::from(s.filled_or("data_dir", "data").value),
         max_calls: s.number_or("max_calls", 300, 1..=100_000).value as usize,
         drain_grace: Duration::from_secs(s.number_or("drain_grace_s", 30, 0..=86_400).value),
         admin_token: s.secret("admin_token", None),

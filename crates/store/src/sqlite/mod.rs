@@ -42,6 +42,31 @@ pub enum OpenError {
 pub struct SqliteStore {
     writer: writer::Writer,
     readers: SqlitePool,
+    database: PathBuf,
+    /// Of the file that was opened.
+    identity: Identity,
+}
+
+/// What tells a file from another one that has come under its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        #[cfg(unix)]
+        let (device, inode) = {
+            use std::os::unix::fs::MetadataExt;
+            (found.dev(), found.ino())
+        };
+        // An open file cannot be deleted elsewhere: that it is there says enough.
+        #[cfg(not(unix))]
+        let (device, inode) = (u64::from(found.is_file()), 0);
+        Ok(Self { device, inode })
+    }
 }
 
 impl SqliteStore {
@@ -75,7 +100,9 @@ impl SqliteStore {
             .connect_with(options.clone().read_only(true).create_if_missing(false))
             .await
             .map_err(unopened)?;
-        Ok(Self { writer: writer::Writer::start(connection, options, lock), readers })
+        let identity =
+            Identity::of(&database).map_err(|source| OpenError::Directory { path: directory.to_owned(), source })?;
+        Ok(Self { writer: writer::Writer::start(connection, options, lock), readers, database, identity })
     }
 
     /// Waits for every write that was taken, closes the file and gives the directory free. Later verbs answer
@@ -87,8 +114,20 @@ impl SqliteStore {
 
     /// Commits something without content: fails where an admission would fail now, be it that the disk is full, read-only or
     /// away. Waits behind the writes that were there before.
+    ///
+    /// A file that was deleted while it was open takes every write and keeps none beyond the process: it counts as away.
     pub async fn can_write(&self) -> Result<(), StoreError> {
-        self.writer.probe().await
+        self.writer.probe().await?;
+        let database = self.database.clone();
+        let now = tokio::task::spawn_blocking(move || Identity::of(&database)).await;
+        // Strangers may read readiness: no path.
+        let lost = |why: String| StoreError::Unavailable(format!("the database file {why}"));
+        match now {
+            Ok(Ok(identity)) if identity == self.identity => Ok(()),
+            Ok(Ok(_)) => Err(lost("is another file than the one that was opened: restart the server".to_owned())),
+            Ok(Err(error)) => Err(lost(format!("is gone: {error}"))),
+            Err(error) => Err(lost(format!("cannot be looked at: {error}"))),
+        }
     }
 
     fn write<V: Verb>(&self, verb: V) -> StoreFuture<'_, V::Reply> {

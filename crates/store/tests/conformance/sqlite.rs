@@ -44,6 +44,23 @@ async fn what_was_answered_is_there_after_opening_again() {
     again.close().await;
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_database_that_was_deleted_or_replaced_under_the_server_takes_no_promise() {
+    let dir = TestDir::new();
+    let store = SqliteStore::open(&dir.0).await.unwrap();
+    assert_eq!(store.can_write().await, Ok(()));
+    let (database, away) = (dir.0.join("answerback.db"), dir.0.join("away.db"));
+    let why = async || store.can_write().await.unwrap_err().to_string();
+    std::fs::rename(&database, &away).unwrap();
+    assert!(why().await.contains("is gone"), "{}", why().await);
+    std::fs::copy(&away, &database).unwrap();
+    assert!(why().await.contains("another file"), "{}", why().await);
+    std::fs::rename(&away, &database).unwrap();
+    assert_eq!(store.can_write().await, Ok(()));
+    store.close().await;
+}
+
 #[tokio::test]
 async fn many_writers_at_once_are_all_answered_and_all_kept() {
     let dir = TestDir::new();

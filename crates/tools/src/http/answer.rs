@@ -15,7 +15,8 @@ pub struct AnswerRules {
     /// 4xx statuses by which the backend says "no, and nothing was done" as a business answer. Leave 409 out where it
     /// means "a request with this key is still running".
     pub refusal_statuses: BTreeSet<u16>,
-    /// JSON Pointer to the backend's own name of the effect, e.g. a booking reference.
+    /// JSON Pointer to the backend's own name of the effect, e.g. a booking reference. Where there is one, an answer without
+    /// it confirms nothing: a login page and a `{"error": …}` come with status 200 as well.
     pub reference: Option<String>,
 }
 
@@ -58,15 +59,22 @@ pub fn outcome(rules: &AnswerRules, attempt: u32, answer: &Answer) -> ToolOutcom
         200..=299 => match &answer.body {
             Received::Whole(body) => {
                 let result = result(status, body);
-                ToolOutcome::Committed { provider_ref: reference(rules, &result), result }
+                match reference(rules, &result) {
+                    Ok(provider_ref) => ToolOutcome::Committed { provider_ref, result },
+                    Err(missing) => in_doubt(rules.effect, format!("status {status}, but {missing}")),
+                }
             }
-            // The status is the confirmation; only its details are missing. A read without details is nothing.
-            Received::TooLong => match rules.effect {
-                EffectClass::Read => refused("answer_too_long", "the answer is longer than max_answer_bytes"),
-                EffectClass::Keyed | EffectClass::Lookup | EffectClass::Opaque => ToolOutcome::Committed {
-                    result: json!({"status": status, "note": "the details of the answer were too long to read"}),
-                    provider_ref: None,
-                },
+            // A read without details is nothing.
+            Received::TooLong if rules.effect == EffectClass::Read => {
+                refused("answer_too_long", "the answer is longer than max_answer_bytes")
+            }
+            Received::TooLong if rules.reference.is_some() => {
+                in_doubt(rules.effect, format!("status {status}, but the answer is longer than max_answer_bytes"))
+            }
+            // The status is the confirmation; only its details are missing.
+            Received::TooLong => ToolOutcome::Committed {
+                result: json!({"status": status, "note": "the details of the answer were too long to read"}),
+                provider_ref: None,
             },
             Received::CutOff(why) => in_doubt(rules.effect, format!("status {status}, answer cut off: {why}")),
         },
@@ -92,6 +100,18 @@ pub fn outcome(rules: &AnswerRules, attempt: u32, answer: &Answer) -> ToolOutcom
         },
         // A redirect is not followed, and a 303 comes after an effect; a 5xx can come at any point.
         _ => in_doubt(rules.effect, reason()),
+    }
+}
+
+/// Why an answer is worth a look, in words without the answer's own: they may hold what the caller said. `None` for a
+/// confirmation and for the backend's business answers.
+pub fn complaint(rules: &AnswerRules, status: u16, outcome: &ToolOutcome) -> Option<String> {
+    match outcome {
+        ToolOutcome::Retryable { reason } | ToolOutcome::Unclear { reason } => Some(reason.clone()),
+        ToolOutcome::Refused { .. } if !rules.refusal_statuses.contains(&status) => {
+            Some(format!("status {status}: the backend takes no such request"))
+        }
+        ToolOutcome::Committed { .. } | ToolOutcome::Refused { .. } => None,
     }
 }
 
@@ -123,9 +143,10 @@ pub fn look_up(result_pointer: Option<&str>, answer: &Answer, rules: &AnswerRule
                 }
                 Value::Array(list) if list.is_empty() => unanswered("status 200, but an empty list"),
                 Value::Object(fields) if fields.is_empty() => unanswered("status 200, but an empty record"),
-                Value::Array(_) | Value::Object(_) => {
-                    LookUp::Found { provider_ref: reference(rules, &record), result: record }
-                }
+                Value::Array(_) | Value::Object(_) => match reference(rules, &record) {
+                    Ok(provider_ref) => LookUp::Found { provider_ref, result: record },
+                    Err(missing) => unanswered(&format!("status 200, but {missing}")),
+                },
             }
         }
         (200, Received::TooLong) => unanswered("status 200, but the answer is longer than max_answer_bytes"),
@@ -165,11 +186,15 @@ fn result(status: u16, body: &[u8]) -> Value {
     Value::Object(wrapped)
 }
 
-fn reference(rules: &AnswerRules, result: &Value) -> Option<String> {
-    match result.pointer(rules.reference.as_deref()?)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+/// The backend's own name of the effect; `None` where none is declared, an error where it is declared and not there.
+fn reference(rules: &AnswerRules, result: &Value) -> Result<Option<String>, String> {
+    let Some(pointer) = rules.reference.as_deref() else { return Ok(None) };
+    match result.pointer(pointer) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) | None => {
+            Err(format!("the answer has no reference at {pointer}"))
+        }
     }
 }
 
@@ -179,6 +204,11 @@ mod tests {
 
     fn rules(effect: EffectClass) -> AnswerRules {
         AnswerRules { effect, refusal_statuses: BTreeSet::from([422]), reference: Some("/reference".to_owned()) }
+    }
+
+    /// Of a backend that names its effects nowhere.
+    fn nameless(effect: EffectClass) -> AnswerRules {
+        AnswerRules { reference: None, ..rules(effect) }
     }
 
     fn answer(status: u16, body: &str) -> Answer {
@@ -218,9 +248,9 @@ mod tests {
             (599, "unclear", "retryable"),
         ] {
             for effect in [EffectClass::Keyed, EffectClass::Lookup, EffectClass::Opaque] {
-                assert_eq!(kind(&outcome(&rules(effect), 1, &answer(status, ""))), mutation, "{status} {effect:?}");
+                assert_eq!(kind(&outcome(&nameless(effect), 1, &answer(status, ""))), mutation, "{status} {effect:?}");
             }
-            assert_eq!(kind(&outcome(&rules(EffectClass::Read), 1, &answer(status, ""))), read, "{status} read");
+            assert_eq!(kind(&outcome(&nameless(EffectClass::Read), 1, &answer(status, ""))), read, "{status} read");
         }
         let mut busy = answer(503, "");
         busy.retry_after = true;
@@ -237,10 +267,10 @@ mod tests {
 
     #[test]
     fn the_result_is_the_json_or_the_wrapped_text() {
-        let keyed = rules(EffectClass::Keyed);
+        let keyed = nameless(EffectClass::Keyed);
         assert_eq!(
             outcome(&keyed, 1, &answer(201, r#"{"reference":"B-7"}"#)),
-            ToolOutcome::Committed { result: json!({"reference": "B-7"}), provider_ref: Some("B-7".to_owned()) }
+            ToolOutcome::Committed { result: json!({"reference": "B-7"}), provider_ref: None }
         );
         assert_eq!(
             outcome(&keyed, 1, &answer(200, " booked\n")),
@@ -257,9 +287,41 @@ mod tests {
     }
 
     #[test]
+    fn where_a_reference_is_declared_an_answer_without_one_confirms_nothing() {
+        for effect in [EffectClass::Keyed, EffectClass::Lookup, EffectClass::Opaque] {
+            for named in [r#"{"reference":"B-7"}"#, r#"{"reference":7}"#] {
+                let committed = outcome(&rules(effect), 1, &answer(201, named));
+                assert!(matches!(committed, ToolOutcome::Committed { provider_ref: Some(_), .. }), "{committed:?}");
+            }
+            for nameless in [
+                "",
+                "<html>Please log in</html>",
+                "{}",
+                "[]",
+                "null",
+                r#"{"error":"database is down"}"#,
+                r#"{"reference":null}"#,
+                r#"{"reference":""}"#,
+                r#"{"reference":{"id":7}}"#,
+                r#"{"reference":"B-7""#,
+            ] {
+                for status in [200, 201, 204] {
+                    let ToolOutcome::Unclear { reason } = outcome(&rules(effect), 1, &answer(status, nameless)) else {
+                        panic!("{status} {nameless} confirms")
+                    };
+                    assert_eq!(reason, format!("status {status}, but the answer has no reference at /reference"));
+                }
+            }
+        }
+        // Nothing was changed by a read: it is asked again.
+        assert_eq!(kind(&outcome(&rules(EffectClass::Read), 1, &answer(200, "<html>"))), "retryable");
+    }
+
+    #[test]
     fn a_confirmation_too_long_to_read_is_still_one_but_a_cut_off_one_is_not() {
         let long = Answer { body: Received::TooLong, ..answer(200, "") };
-        assert_eq!(kind(&outcome(&rules(EffectClass::Opaque), 1, &long)), "committed");
+        assert_eq!(kind(&outcome(&nameless(EffectClass::Opaque), 1, &long)), "committed");
+        assert_eq!(kind(&outcome(&rules(EffectClass::Opaque), 1, &long)), "unclear");
         assert_eq!(kind(&outcome(&rules(EffectClass::Read), 1, &long)), "refused");
         let cut = Answer { body: Received::CutOff("closed".to_owned()), ..answer(200, "") };
         assert_eq!(kind(&outcome(&rules(EffectClass::Opaque), 1, &cut)), "unclear");
@@ -289,6 +351,8 @@ mod tests {
             (200, "[]"),
             (200, "{}"),
             (200, "<html>"),
+            (200, r#"{"error":"database is down"}"#),
+            (200, r#"[{"reference":"B-7"}]"#),
             (204, ""),
             (302, ""),
             (401, ""),

@@ -143,7 +143,14 @@ impl Tool for HttpTool {
         Box::pin(async move {
             let rules = &self.settings.rules;
             match self.send(&self.settings.request, &request).await {
-                Ok(answer) => answer::outcome(rules, request.attempt, &answer),
+                Ok(answer) => {
+                    let outcome = answer::outcome(rules, request.attempt, &answer);
+                    if let Some(why) = answer::complaint(rules, answer.status, &outcome) {
+                        let (tool, operation, attempt) = (&self.settings.name, &request.operation, request.attempt);
+                        tracing::warn!(%tool, %operation, attempt, why, "the backend did not confirm");
+                    }
+                    outcome
+                }
                 Err(failure) => {
                     self.log(&request, &failure);
                     answer::outcome_of_failure(rules.effect, failure)
@@ -156,7 +163,14 @@ impl Tool for HttpTool {
         let look_up = self.settings.look_up.as_ref()?;
         Some(Box::pin(async move {
             match self.send(&look_up.request, &request).await {
-                Ok(answer) => answer::look_up(look_up.result.as_deref(), &answer, &self.settings.rules),
+                Ok(answer) => {
+                    let found = answer::look_up(look_up.result.as_deref(), &answer, &self.settings.rules);
+                    if let LookUp::Unanswered { reason } = &found {
+                        let (tool, operation) = (&self.settings.name, &request.operation);
+                        tracing::warn!(%tool, %operation, why = reason, "the look-up was not answered");
+                    }
+                    found
+                }
                 Err(failure) => {
                     self.log(&request, &failure);
                     answer::look_up_failure(failure)

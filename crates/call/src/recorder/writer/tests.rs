@@ -205,22 +205,10 @@ fn bytes_that_wait_are_bounded_over_all_calls() {
     drop((calls, recordings));
     desk.attend();
     let stopped = fs::read_dir(&place.0).unwrap().filter(|entry| {
-        let (_, tail) = tail_or_none(&entry.as_ref().unwrap().path());
-        tail.is_none_or(|tail| matches!(tail, Tail::Stopped { .. }))
+        let (_, tail) = read(&entry.as_ref().unwrap().path());
+        matches!(tail, Tail::Stopped { .. })
     });
     assert_eq!(stopped.count(), 5);
-}
-
-/// A call whose first chunk was lost has no header, only the word that it stopped.
-fn tail_or_none(place: &Path) -> (Lines, Option<Tail<Input>>) {
-    let bytes = fs::read(place.join(STEPS_FILE)).unwrap();
-    match Reader::<_, Input, Command>::new("call.jsonl", &bytes[..]) {
-        Ok(_) => {
-            let (lines, tail) = read(place);
-            (lines, Some(tail))
-        }
-        Err(_) => (Vec::new(), None),
-    }
 }
 
 #[test]
@@ -278,6 +266,18 @@ fn what_concerns_an_operation_is_handed_over_at_once_and_the_rest_within_a_secon
     quiet_seconds(&mut recorder, 30, 10);
     let handed_over = chunks();
     assert!((10..=14).contains(&handed_over), "{handed_over} in ten seconds");
+}
+
+#[test]
+fn a_process_that_is_killed_in_the_calls_first_second_leaves_a_log_that_can_be_read() {
+    let place = Place::new();
+    let (recordings, mut desk) = Recordings::unattended(RecordingLimits::new(&place.0));
+    let mut recorder = recordings.record(&header()).unwrap();
+    drive(&mut recorder, CallTime::from_ms(10), &QUIET, &[]);
+    // What had reached the thread is written, and nothing that is dropped in order.
+    desk.mail.try_iter().collect::<Vec<_>>().into_iter().for_each(|message| desk.take(message));
+    let (lines, tail) = read(&place.only_recording());
+    assert_eq!((lines.len(), tail), (0, Tail::Open));
 }
 
 #[test]
@@ -348,4 +348,42 @@ fn whenever_the_process_is_killed_a_step_on_the_disk_finds_its_sound_there() {
         }
     }
     assert!(looks >= 10, "{looks}");
+}
+
+/// Every write to it fails as on a full disk.
+#[cfg(target_os = "linux")]
+fn full_disk() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fills_up_leaves_whole_lines_and_the_word_that_the_recording_stopped() {
+    for ends_at_once in [false, true] {
+        let place = Place::new();
+        let (recordings, mut desk) = Recordings::unattended(RecordingLimits::new(&place.0));
+        let mut recorder = recordings.record(&header()).unwrap();
+        quiet_seconds(&mut recorder, 0, 3);
+        while let Ok(message) = desk.mail.try_recv() {
+            desk.take(message);
+        }
+        let files = desk.open.values_mut().next().unwrap().files.as_mut().unwrap();
+        // Part of a line had got through.
+        files.steps.write_all(b"{\"n\":1").unwrap();
+        files.caller = full_disk();
+        if !ends_at_once {
+            quiet_seconds(&mut recorder, 3_000, 3);
+            while let Ok(message) = desk.mail.try_recv() {
+                desk.take(message);
+            }
+            quiet_seconds(&mut recorder, 6_000, 3);
+        }
+        recorder.end();
+        drop((recorder, recordings));
+        desk.attend();
+        let (lines, tail) = read(&place.only_recording());
+        let Tail::Stopped { reason: StopReason::WriteFailed, steps, at } = tail else { panic!("{tail:?}") };
+        assert!((100..=150).contains(&lines.len()), "{}", lines.len());
+        assert!(steps > lines.len() as u64 && at > CallTime::from_ms(2_900), "{steps} steps, {at:?}");
+    }
 }

@@ -186,7 +186,7 @@ fn a_secret_in_the_config_is_a_mistake_that_does_not_repeat_it() {
     let draw = |error: &ConfigErrors| {
         let mut picture = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
-            .render_report(&mut picture, error as &dyn Diagnostic)
+            .render_report(&mut picture, &Drawing::from(error.clone()) as &dyn Diagnostic)
             .expect("drawn");
         picture
     };
@@ -197,6 +197,8 @@ fn a_secret_in_the_config_is_a_mistake_that_does_not_repeat_it() {
         "[twillio]\nauth_token = \"hush\"",
         "[twilio]\nauth_tokn = \"hush\"\nstream_pth = \"/x\"",
         "[twilio]\nauth_token = \"hush\nstream_pth = \"/x\"",
+        "[model]\nbase_url = \"wss://ann:hush@api.example.com/v1\"",
+        "[server]\npublic_url = \"https://ann:hush@voice.example.com\"",
     ] {
         let errors = good(main).load(&[("ANSWERBACK__TWILIO__AUTH_TOKEN", "x")]).expect_err("a mistake");
         let picture = draw(&errors);

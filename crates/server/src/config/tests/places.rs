@@ -26,7 +26,7 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
         ),
         (
             "[server]\npublic_url = \"http://voice.example.com\"",
-            "answerback.toml:2:14: server.public_url: must be an https URL (plain http is only for a demo on 127.0.0.1)",
+            "answerback.toml:2:14: server.public_url: must be an https URL (plain http is only for simulated calls on this machine, as `http://127.0.0.1:8080`)",
         ),
         (
             "[server]\npublic_url = \"https://h/?a\"",
@@ -48,6 +48,17 @@ fn each_mistake_in_the_main_file_is_told_with_its_place() {
         (
             "[twilio.shared_keys.SK1]\nenv = \"NOT_SET\"",
             "answerback.toml:2:7: twilio.shared_keys.SK1.env: the environment variable NOT_SET is not set",
+        ),
+        ("[server]\ndata_dir = \"\"", "answerback.toml:2:12: server.data_dir: is empty (leave it out for `data`)"),
+        ("[model]\nvoice = \" \"", "answerback.toml:2:9: model.voice: is empty (leave it out for `marin`)"),
+        ("[model]\nmodel = \"\"", "answerback.toml:2:9: model.model: is empty (leave it out for `gpt-realtime-2.1`)"),
+        (
+            "[model]\nbase_url = \"wss://ann:secret@api.example.com/v1\"",
+            "answerback.toml:2:12: model.base_url: must hold no user name and no password (the provider is shown the key: OPENAI_API_KEY, or `api_key_file`)",
+        ),
+        (
+            "[model]\nbase_url = \"ws://:secret@127.0.0.1:9200/v1\"",
+            "answerback.toml:2:12: model.base_url: must hold no user name and no password (the provider is shown the key: OPENAI_API_KEY, or `api_key_file`)",
         ),
         (
             "[model]\nprovider = \"openai\"",
@@ -122,7 +133,7 @@ fn each_mistake_in_an_agent_is_told_with_its_place() {
         ),
         (
             with("[policy.gate]\nquiet_ms = 100"),
-            "agents/anna.toml:4:12: policy.gate.quiet_ms: must be from 200 to 10000",
+            "agents/anna.toml:4:12: policy.gate.quiet_ms: must be from 200 to 10000, not 100",
         ),
         (
             with("[policy.gate]\nquite_ms = 100"),
@@ -131,7 +142,7 @@ fn each_mistake_in_an_agent_is_told_with_its_place() {
         (with("[policy.gates]"), "agents/anna.toml:3:9: policy.gates: unknown key (did you mean `gate`?)"),
         (
             with("[policy.playback]\nlead_ms = 150\n[policy.turn]\nconfirm_ms = 100"),
-            "agents/anna.toml:4:11: policy.playback.lead_ms: must be from 200 to 2000",
+            "agents/anna.toml:4:11: policy.playback.lead_ms: must be from 200 to 2000, not 150",
         ),
         (
             with("[policy.turn]\nconfirm_ms = 400"),
