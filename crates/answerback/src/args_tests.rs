@@ -14,7 +14,8 @@ fn guides() -> Vec<PathBuf> {
 fn commands(page: &str) -> Vec<Vec<String>> {
     let mut inside = false;
     let mut found = Vec::new();
-    for line in page.lines() {
+    // A command that goes on in the next line is one.
+    for line in page.replace("\\\n", " ").lines() {
         let line = line.trim();
         if let Some(language) = line.strip_prefix("```") {
             inside = !inside && language == "sh";
