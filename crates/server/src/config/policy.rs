@@ -61,7 +61,12 @@ impl Overlay {
                     DeValue::String(text) => Some(Value::String(text.to_string())),
                     DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).ok().map(Value::from),
                     DeValue::Boolean(truth) => Some(Value::Bool(*truth)),
-                    DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+                    DeValue::Array(items) => items
+                        .iter()
+                        .map(|item| item.get_ref().as_str().map(|text| Value::String(text.to_owned())))
+                        .collect::<Option<Vec<_>>>()
+                        .map(Value::Array),
+                    DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => None,
                 };
                 // The struct itself judges each value alone, so that the place is known.
                 let mut alone = self.defaults.clone();
@@ -84,7 +89,8 @@ impl Overlay {
                             Value::Number(_) => "must be a whole number that fits",
                             Value::String(_) => "must be one of the known words",
                             Value::Bool(_) => "must be true or false",
-                            Value::Null | Value::Array(_) | Value::Object(_) => "does not fit",
+                            Value::Array(_) => "must be a list of texts",
+                            Value::Null | Value::Object(_) => "does not fit",
                         };
                         agent.findings.mistake(place, format!("{wanted}: {why}"), None);
                     }

@@ -308,6 +308,27 @@ allowed_hosts = ["api.example.com"]
 "#;
 
 #[test]
+fn words_that_claim_success_are_a_list_of_texts_in_the_agents_language() {
+    let agent = |words: &str| format!("instructions = \"x\"\n[policy.claims]\nwords = {words}");
+    let load = |words: &str| Folder::new(&[("agents/anna.toml", &agent(words))]);
+    let folder = load("[\"ist gebucht\"]");
+    let config = folder.load(&[]).expect("no mistake");
+    assert_eq!(config.default_agent().expect("there is one").policy.claims.words, ["ist gebucht"]);
+    assert!(config.print().contains("words = [\"ist gebucht\"]"));
+    let folder = load("[]");
+    assert!(
+        folder.load(&[]).expect("no mistake").default_agent().expect("there is one").policy.claims.words.is_empty()
+    );
+    for wrong in ["\"ist gebucht\"", "[1]"] {
+        let mistakes = load(wrong).mistakes(&[]);
+        let told = |mistake: &String| {
+            mistake.starts_with("agents/anna.toml:3:9: policy.claims.words: must be a list of texts")
+        };
+        assert!(mistakes.iter().any(told), "{mistakes:?}");
+    }
+}
+
+#[test]
 fn gpt_live_has_a_backend_with_the_agents_tools_or_one_tool_of_ours() {
     let config = good(LIVE).load(&[]).expect("no mistake");
     let anna = config.default_agent().expect("there is one");
