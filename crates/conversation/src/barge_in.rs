@@ -28,21 +28,17 @@ impl Conversation {
         let slot = self.responses.in_slot().filter(|id| self.responses.is_wanted(*id));
         let cut = self.cut_voice(out);
         self.hush(out);
-        // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it. A model that speaks by
-        // itself has the outputs and cannot be asked a second time: that answer comes of itself.
-        if self.model_speaks_by_itself() {
-            let answered =
-                |id: &ResponseId| self.responses.get(*id).is_some_and(|response| !response.answers.is_empty());
-            if slot.iter().chain(&cut).any(answered) {
-                self.owe_latest_turn();
-            }
-        }
-        let owed_again = if self.model_speaks_by_itself() { Vec::new() } else { cut };
-        let slot = slot.filter(|_| !self.model_speaks_by_itself());
-        for id in slot.into_iter().chain(owed_again) {
-            for group in self.responses.get(id).map(|response| response.answers.clone()).unwrap_or_default() {
-                self.work.owe_again(group);
-            }
+        // The voice is cut, the debt to tool calls is not (B3): the answer to the turn that begins now pays it.
+        let answered: Vec<_> = slot
+            .into_iter()
+            .chain(cut)
+            .flat_map(|id| self.responses.get(id).map(|response| response.answers.clone()).unwrap_or_default())
+            .collect();
+        if !self.model_speaks_by_itself() {
+            answered.into_iter().for_each(|group| self.work.owe_again(group));
+        } else if !answered.is_empty() {
+            // It has the outputs and cannot be asked a second time: that answer comes of itself.
+            self.owe_latest_turn();
         }
         self.withdraw_unsaid(GateReason::CallerSpeaking, out);
         had_the_floor

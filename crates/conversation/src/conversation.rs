@@ -117,7 +117,7 @@ impl Conversation {
             }
             Input::MarkReturned { mark } => self.mark_returned(mark, out),
             Input::DtmfPressed { digit } => {
-                self.caller_is_there();
+                self.caller_is_back();
                 self.key_pressed(digit, out);
                 true
             }

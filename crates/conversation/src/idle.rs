@@ -12,7 +12,8 @@ use vocab::CallTime;
 pub struct Idle {
     /// Questions and goodbyes since the caller last spoke.
     asked: u32,
-    asked_at: Option<CallTime>,
+    /// The last of those, or the last sign of the caller.
+    counts_from: Option<CallTime>,
 }
 
 impl Conversation {
@@ -27,7 +28,7 @@ impl Conversation {
             return None;
         }
         let since =
-            [self.turn.quiet_since()?].into_iter().chain(self.playback.silent_since()).chain(self.idle.asked_at);
+            [self.turn.quiet_since()?].into_iter().chain(self.playback.silent_since()).chain(self.idle.counts_from);
         Some(since.max()?.plus_ms(wait_ms))
     }
 
@@ -43,18 +44,13 @@ impl Conversation {
             return None;
         }
         self.idle.asked += 1;
-        self.idle.asked_at = Some(self.now);
+        self.idle.counts_from = Some(self.now);
         Some(if self.idle.asked > check_ins { Purpose::Farewell } else { Purpose::CheckIn })
     }
 
-    /// The caller spoke.
+    /// The caller spoke or pressed a key: the silence counts from there.
     pub(crate) fn caller_is_back(&mut self) {
-        self.idle = Idle::default();
-    }
-
-    /// The caller pressed a key: the silence counts from there.
-    pub(crate) fn caller_is_there(&mut self) {
-        self.idle = Idle { asked: 0, asked_at: Some(self.now) };
+        self.idle = Idle { asked: 0, counts_from: Some(self.now) };
     }
 
     /// A sound of ours ended: the call ends with a goodbye that was heard.

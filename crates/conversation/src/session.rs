@@ -57,16 +57,12 @@ struct Fact {
 }
 
 impl Session {
-    fn keep_fact(&mut self, after: u64, text: &str) {
-        self.keep(Fact { after, is_key: false, text: cut(text, MAX_FACT_BYTES) });
-    }
-
-    fn keep(&mut self, fact: Fact) {
+    fn keep_fact(&mut self, after: u64, is_key: bool, text: &str) {
         if self.facts.len() == MAX_FACTS {
             let key = self.facts.iter().position(|fact| fact.is_key);
             self.facts.remove(key.unwrap_or(0));
         }
-        self.facts.push_back(fact);
+        self.facts.push_back(Fact { after, is_key, text: cut(text, MAX_FACT_BYTES) });
     }
 
     /// The provider said when it will end.
@@ -190,16 +186,16 @@ impl Conversation {
 
     /// A key is known at once, and remembered as long as there is room beside what was done.
     pub(crate) fn key_pressed(&mut self, digit: char, out: &mut Vec<Command>) {
-        let text = format!("The caller pressed {digit} on the keypad.");
-        self.session.keep(Fact { after: self.history.count(), is_key: true, text: text.clone() });
-        if !self.session.reopening {
-            out.push(Command::Model(ModelCommand::AddContext { text }));
-        }
+        self.tell_fact(format!("The caller pressed {digit} on the keypad."), true, out);
     }
 
-    /// Tells the model a fact now, or with the history of the session that is being opened.
     pub(crate) fn add_context(&mut self, text: String, out: &mut Vec<Command>) {
-        self.session.keep_fact(self.history.count(), &text);
+        self.tell_fact(text, false, out);
+    }
+
+    /// Tells the model now, or with the history of the session that is being opened.
+    fn tell_fact(&mut self, text: String, is_key: bool, out: &mut Vec<Command>) {
+        self.session.keep_fact(self.history.count(), is_key, &text);
         if !self.session.reopening {
             out.push(Command::Model(ModelCommand::AddContext { text }));
         }
@@ -207,7 +203,11 @@ impl Conversation {
 
     /// An output for the model's tool call was given: a session after this one knows neither.
     pub(crate) fn remember_output(&mut self, tool: &str, output: &str) {
-        self.session.keep_fact(self.history.count(), &format!("The tool {tool} was called. Its output: {output}"));
+        self.session.keep_fact(
+            self.history.count(),
+            false,
+            &format!("The tool {tool} was called. Its output: {output}"),
+        );
     }
 
     /// What was said and done, as a new session is told it.

@@ -3,14 +3,7 @@
 use conversation::Decision;
 use testkit::Stage;
 use vocab::ResponseId;
-use vocab::model::{ModelCommand, ModelEvent, ResponseEnd};
-
-fn say_words(stage: &mut Stage, words: &str, ms: u32) {
-    let response = stage.start_response();
-    let item = stage.audio(response, ms);
-    stage.model(ModelEvent::TranscriptReceived { response, item, text: words.into() });
-    stage.end_response(response, ResponseEnd::Completed);
-}
+use vocab::model::ModelCommand;
 
 fn claims(stage: &Stage) -> Vec<ResponseId> {
     stage
@@ -31,7 +24,7 @@ fn a_success_that_was_heard_and_not_done_is_told_to_the_model() {
     let mut stage = Stage::answered();
     stage.take_turn(1_000);
     stage.run(300);
-    say_words(&mut stage, "Great, I've booked that for you.", 1_500);
+    stage.say_words("Great, I've booked that for you.", 1_500);
     stage.run(1_000);
     assert_eq!(corrections(&stage), 0, "it is still playing");
     stage.run(1_500);
@@ -43,7 +36,7 @@ fn what_nobody_heard_needs_no_correction() {
     let mut stage = Stage::answered();
     stage.take_turn(1_000);
     stage.run(300);
-    say_words(&mut stage, "One moment please, let me see what I have here. I've booked that for you.", 4_000);
+    stage.say_words("One moment please, let me see what I have here. I've booked that for you.", 4_000);
     stage.run(1_200);
     stage.speak(500);
     stage.run(1_000);
@@ -59,7 +52,7 @@ fn what_is_done_may_be_said() {
     stage.run(100);
     stage.commit("op_1", "dlv_1");
     stage.run(20);
-    say_words(&mut stage, "It is booked.", 1_000);
+    stage.say_words("It is booked.", 1_000);
     stage.run(3_000);
     assert_eq!(claims(&stage), []);
 }
@@ -71,7 +64,7 @@ fn what_only_runs_is_not_done() {
     let call = stage.call_tool("book_table");
     stage.admit(call, "op_1");
     stage.run(750);
-    say_words(&mut stage, "All right, it is booked.", 1_000);
+    stage.say_words("All right, it is booked.", 1_000);
     stage.run(3_000);
     assert_eq!(corrections(&stage), 1);
 }

@@ -33,14 +33,6 @@ fn history(stage: &Stage) -> Vec<(Speaker, String)> {
         .collect()
 }
 
-/// The model says this in the response that it was asked for.
-fn say_words(stage: &mut Stage, words: &str, ms: u32) {
-    let response = stage.start_response();
-    let item = stage.audio(response, ms);
-    stage.model(ModelEvent::TranscriptReceived { response, item, text: words.into() });
-    stage.end_response(response, ResponseEnd::Completed);
-}
-
 #[test]
 fn a_lost_session_is_followed_by_one_that_is_told_what_was_heard_and_done() {
     let mut stage = Stage::answered();
@@ -54,7 +46,7 @@ fn a_lost_session_is_followed_by_one_that_is_told_what_was_heard_and_done() {
     stage.run(100);
     stage.commit("op_1", "dlv_1");
     stage.run(20);
-    say_words(&mut stage, "It is booked under B seven.", 2_000);
+    stage.say_words("It is booked under B seven.", 2_000);
     stage.run(3_000);
     lose(&mut stage);
     assert_eq!(openings(&stage), 1);
@@ -375,7 +367,7 @@ fn keys_never_push_out_what_was_done() {
     for _ in 0..70 {
         stage.take_turn(500);
         stage.run(300);
-        say_words(&mut stage, "Yes.", 300);
+        stage.say_words("Yes.", 300);
         stage.run(800);
     }
     lose(&mut stage);

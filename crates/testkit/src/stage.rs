@@ -221,6 +221,14 @@ impl Stage {
         item
     }
 
+    /// As [`Self::say`], with its words.
+    pub fn say_words(&mut self, words: &str, ms: u32) {
+        let response = self.start_response();
+        let item = self.audio(response, ms);
+        self.model(ModelEvent::TranscriptReceived { response, item, text: words.into() });
+        self.end_response(response, ResponseEnd::Completed);
+    }
+
     /// The model answers what was asked at the pace of speech, a frame at a time.
     pub fn say_smoothly(&mut self, ms: u32) {
         let response = self.start_response();

@@ -18,7 +18,8 @@ pub enum ResponseEnd {
     },
 }
 
-/// What a provider's session can do. The core decides by these and never by a provider's name (realtime-models.md, C4).
+/// What a provider's session can do. The core decides by `speaks` and `turn_events`, never by a provider's name; what cannot be
+/// cancelled, cut or kept silent the adapter puts into other words, so that the same commands serve (realtime-models.md, C4).
 /// The default is what a Realtime session with explicit responses can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
